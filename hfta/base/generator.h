@@ -1,0 +1,31 @@
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <mutex>
+
+namespace hfta::base {
+
+/// A generator of its own on the device, in the state that `torch::manual_seed(seed)` gives the default one.
+at::Generator seeded_generator(std::uint64_t seed, c10::Device device = c10::kCPU);
+
+/// The process has one default CPU generator; holds it for a scope in the state of `generator`, and at the end
+/// moves the state reached into `generator` and puts the default one's own back. Others wait.
+/// Code that draws from the default generator (building a module) so draws the lane's numbers.
+class DefaultGeneratorScope {
+ public:
+  explicit DefaultGeneratorScope(at::Generator generator);
+  ~DefaultGeneratorScope();
+  DefaultGeneratorScope(const DefaultGeneratorScope&) = delete;
+  DefaultGeneratorScope& operator=(const DefaultGeneratorScope&) = delete;
+
+ private:
+  std::unique_lock<std::recursive_mutex> lock_;
+  at::Generator generator_;
+  at::Tensor before_;
+};
+
+}  // namespace hfta::base

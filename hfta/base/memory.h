@@ -1,0 +1,9 @@
+#pragma once
+
+namespace hfta::base {
+
+/// Makes the C allocator keep large freed blocks for the next step instead of returning their pages to the system.
+/// CPU only; called once per process by whatever trains. Repeated calls do nothing.
+void keep_freed_memory();
+
+}  // namespace hfta::base

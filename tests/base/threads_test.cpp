@@ -1,0 +1,53 @@
+#include "hfta/base/threads.h"
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "hfta/base/error.h"
+
+namespace {
+
+using hfta::base::IntraOpThreads;
+using hfta::base::Workers;
+
+TEST(IntraOpThreadsTest, CountIsPutBack) {
+  const int before = at::get_num_threads();
+  {
+    const IntraOpThreads scope(before + 1);
+    EXPECT_EQ(at::get_num_threads(), before + 1);
+  }
+  EXPECT_EQ(at::get_num_threads(), before);
+}
+
+TEST(WorkersTest, EveryIndexRunsOnce) {
+  Workers workers(3, 1);
+  std::vector<std::atomic<int>> seen(101);
+  for (int round = 0; round < 20; ++round) workers.over(101, [&](std::int64_t i, std::int64_t) { ++seen[i]; });
+  for (const auto& count : seen) EXPECT_EQ(count, 20);
+}
+
+TEST(WorkersTest, EachWorkerKeepsItsIntraOpThreads) {
+  const int before = at::get_num_threads();
+  Workers workers(2, 1);
+  std::atomic<int> wrong{0};
+  for (int round = 0; round < 50; ++round) workers.each([&](std::int64_t) { wrong += at::get_num_threads() != 1; });
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(at::get_num_threads(), before);
+}
+
+TEST(WorkersTest, ErrorsOfAllWorkersAreTold) {
+  Workers workers(2, 1);
+  try {
+    workers.each([](std::int64_t worker) { throw hfta::InvalidArgument("worker " + std::to_string(worker) + " failed"); });
+    FAIL() << "nothing thrown";
+  } catch (const hfta::InvalidArgument& e) {
+    EXPECT_STREQ(e.what(), "worker 0 failed\nworker 1 failed");
+  }
+  int ran = 0;
+  workers.over(1, [&](std::int64_t, std::int64_t) { ++ran; });
+  EXPECT_EQ(ran, 1) << "the workers still work after an error";
+}
+
+}  // namespace

@@ -2,29 +2,28 @@
 
 #include <c10/util/Exception.h>
 
+#include <mutex>
 #include <unordered_map>
+
+#include "hfta/ops/register.h"
 
 namespace hfta::ops {
 namespace {
 
-std::unordered_map<std::string, OperatorRules>& table();
+using Table = std::unordered_map<std::string, OperatorRules>;
 
-}  // namespace
-
-// One line per file of rules. Listed here, not registered by static objects, so that no linker drops them.
-
-namespace {
-
-std::unordered_map<std::string, OperatorRules>& filling() {
-  static std::unordered_map<std::string, OperatorRules> rules;
+Table& filling() {
+  static Table rules;
   return rules;
 }
 
-std::unordered_map<std::string, OperatorRules>& table() {
-  static const bool filled = [] {
-    return true;
-  }();
-  static_cast<void>(filled);
+void register_all() {
+  register_product_rules();
+}
+
+const Table& table() {
+  static std::once_flag filled;
+  std::call_once(filled, register_all);
   return filling();
 }
 
@@ -32,7 +31,7 @@ std::unordered_map<std::string, OperatorRules>& table() {
 
 void add_rules(OperatorRules rules) {
   std::string name(rules.name);
-  TORCH_INTERNAL_ASSERT(filling().emplace(std::move(name), std::move(rules)).second, "two sets of rules for one operator");
+  TORCH_INTERNAL_ASSERT(filling().emplace(name, std::move(rules)).second, "two sets of rules for ", name);
 }
 
 const OperatorRules* find_rules(const c10::OperatorName& name) {

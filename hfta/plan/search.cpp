@@ -1,0 +1,192 @@
+#include "hfta/plan/search.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <set>
+
+#include "hfta/base/error.h"
+#include "hfta/plan/throughput.h"
+
+namespace hfta::plan {
+namespace {
+
+constexpr double kNear = 1.10;  // One measurement is no more exact than this: whoever is so close to the best stays in the race.
+
+double steady_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", value);
+  return text;
+}
+
+// 1, 2, 4, ... up to and with `last`.
+std::set<std::int64_t> doubling(std::int64_t last) {
+  std::set<std::int64_t> values{last};
+  for (std::int64_t value = 1; value < last; value *= 2) values.insert(value);
+  return values;
+}
+
+Plan made(const SearchSpace& space, bool recorded, std::int64_t width, std::int64_t workers) {
+  return {.width = width,
+          .workers = workers,
+          .intra_op_threads = static_cast<int>(std::max<std::int64_t>(1, space.cores / workers)),
+          .recorded = recorded,
+          .device = space.device,
+          .precision = space.precision};
+}
+
+// What a candidate costs besides time; the smaller of two equally fast ones is taken.
+std::int64_t lanes_at_work(const Plan& plan) { return plan.width * plan.workers; }
+
+class Race {
+ public:
+  Race(const std::vector<Plan>& candidates, const Measure& measure, const SearchOptions& options)
+      : measure_(measure), options_(options), clock_(options.clock ? options.clock : steady_seconds), start_(clock_()) {
+    for (const auto& plan : candidates) timings_.push_back({plan});
+  }
+
+  SearchResult run() {
+    std::vector<std::size_t> racing(timings_.size());
+    for (std::size_t i = 0; i < racing.size(); ++i) racing[i] = i;
+    for (std::int64_t repeats = 1; !racing.empty(); repeats = std::min(2 * repeats, options_.repeats)) {
+      const bool complete = measure_until(racing, repeats);
+      std::erase_if(racing, [&](std::size_t i) { return timings_[i].step_ms.empty(); });
+      if (!complete || racing.size() == 1 || repeats >= options_.repeats) break;
+      keep_better_half(racing);
+    }
+    return result(racing);
+  }
+
+ private:
+  double elapsed() const { return clock_() - start_; }
+
+  // Brings all that race to `repeats` measurements, one each in turn; false when the budget ended first.
+  bool measure_until(const std::vector<std::size_t>& racing, std::int64_t repeats) {
+    for (std::int64_t round = 0; round < repeats; ++round)
+      for (const auto i : racing) {
+        auto& timing = timings_[i];
+        if (!timing.error.empty() || static_cast<std::int64_t>(timing.step_ms.size()) > round) continue;
+        if (elapsed() >= options_.budget_seconds && measured_) return false;
+        measure(timing);
+      }
+    return true;
+  }
+
+  void measure(Timing& timing) {
+    try {
+      const double ms = measure_(timing.plan);
+      HFTA_CHECK(std::isfinite(ms) && ms >= 0, "plan::search: expected a time in ms, got ", ms);
+      timing.step_ms.push_back(ms);
+      measured_ = true;
+    } catch (const std::exception& error) {
+      timing.step_ms.clear();
+      timing.error = error.what();
+    }
+  }
+
+  void keep_better_half(std::vector<std::size_t>& racing) {
+    std::stable_sort(racing.begin(), racing.end(), [&](auto a, auto b) { return timings_[a].best_ms() < timings_[b].best_ms(); });
+    const double near = timings_[racing[0]].best_ms() * kNear;
+    std::size_t kept = std::max<std::size_t>(1, racing.size() / 2);
+    while (kept < racing.size() && timings_[racing[kept]].best_ms() <= near) ++kept;
+    racing.resize(kept);
+    std::sort(racing.begin(), racing.end());
+  }
+
+  SearchResult result(std::vector<std::size_t> finalists) {
+    if (finalists.empty()) throw_reasons();
+    // Where the budget ended inside a round some were timed more often: they are compared on as many measurements as all have.
+    std::size_t least = std::numeric_limits<std::size_t>::max();
+    for (const auto i : finalists) least = std::min(least, timings_[i].step_ms.size());
+    const auto time = [&](std::size_t i) {
+      const auto& ms = timings_[i].step_ms;
+      return median({ms.begin(), ms.begin() + static_cast<std::ptrdiff_t>(least)});
+    };
+    double best = std::numeric_limits<double>::infinity();
+    for (const auto i : finalists) best = std::min(best, time(i));
+    std::erase_if(finalists, [&](std::size_t i) { return time(i) > best * (1 + options_.tie); });
+    const auto chosen = *std::min_element(finalists.begin(), finalists.end(), [&](auto a, auto b) {
+      return std::pair(lanes_at_work(timings_[a].plan), time(a)) < std::pair(lanes_at_work(timings_[b].plan), time(b));
+    });
+    SearchResult result{timings_[chosen].plan, timings_[chosen].median_ms(), timings_, elapsed()};
+    result.explanation = explain(result);
+    return result;
+  }
+
+  std::string explain(const SearchResult& result) const {
+    std::size_t timed = 0;
+    std::string failed;
+    for (const auto& timing : timings_) {
+      timed += !timing.step_ms.empty();
+      if (!timing.error.empty()) failed += (failed.empty() ? "" : "; ") + describe(timing.plan) + ": " + timing.error;
+    }
+    std::string text = describe(result.plan) + ": " + number(result.step_ms) + " ms a step";
+    const auto& first = timings_[0];
+    if (first.plan != result.plan && !first.step_ms.empty())
+      text += ", " + number(first.median_ms() / result.step_ms) + " times as fast as " + describe(first.plan);
+    text += " (" + std::to_string(timed) + " of " + std::to_string(timings_.size()) + " plans timed in " + number(result.seconds) + " s";
+    return text + (failed.empty() ? ")" : "; could not run: " + failed + ")");
+  }
+
+  [[noreturn]] void throw_reasons() const {
+    std::set<std::string> reasons;
+    for (const auto& timing : timings_) reasons.insert(timing.error);
+    std::string text = "plan::search: expected a plan that runs, got none of " + std::to_string(timings_.size());
+    for (const auto& reason : reasons) text += "; " + reason;
+    throw Error(text);
+  }
+
+  const Measure& measure_;
+  const SearchOptions& options_;
+  std::function<double()> clock_;
+  double start_;
+  std::vector<Timing> timings_{};
+  bool measured_ = false;
+};
+
+}  // namespace
+
+double Timing::median_ms() const { return median(step_ms); }
+
+double Timing::best_ms() const {
+  return step_ms.empty() ? std::numeric_limits<double>::infinity() : *std::min_element(step_ms.begin(), step_ms.end());
+}
+
+std::vector<Plan> candidates(const SearchSpace& space) {
+  HFTA_CHECK(space.lanes >= 1, "plan::candidates: expected at least 1 lane, got ", space.lanes);
+  HFTA_CHECK(space.cores >= 1, "plan::candidates: expected at least 1 core, got ", space.cores);
+  HFTA_CHECK(space.recorded || space.plain, "plan::candidates: expected recorded or plain steps, got neither");
+  const std::int64_t all = std::min(space.cores, space.lanes);
+  std::vector<Plan> plans;
+  const auto add = [&](Plan plan) {
+    if (std::find(plans.begin(), plans.end(), plan) == plans.end()) plans.push_back(std::move(plan));
+  };
+  if (space.plain) add(made(space, false, 1, all)), add(made(space, false, 1, 1));
+  if (space.recorded) {
+    add(made(space, true, 1, all));
+    for (const auto workers : doubling(all)) {
+      auto widths = doubling((space.lanes + workers - 1) / workers);
+      for (const auto width : widths)
+        if (groups({.width = width}, space.lanes) >= workers) add(made(space, true, width, workers));
+    }
+  }
+  if (space.memory && space.memory_limit_bytes > 0) {
+    const auto smallest = *std::min_element(plans.begin(), plans.end(), [](const Plan& a, const Plan& b) { return lanes_at_work(a) < lanes_at_work(b); });
+    std::erase_if(plans, [&](const Plan& plan) { return peak_bytes(*space.memory, plan) > space.memory_limit_bytes; });
+    HFTA_CHECK(!plans.empty(), "plan::candidates: expected an array that fits into ", readable_bytes(space.memory_limit_bytes), ", got one of ",
+               space.lanes, " lanes that needs ", readable_bytes(peak_bytes(*space.memory, smallest)), " one lane at a time");
+  }
+  return plans;
+}
+
+SearchResult search(const std::vector<Plan>& candidates, const Measure& measure, const SearchOptions& options) {
+  HFTA_CHECK(!candidates.empty(), "plan::search: expected at least 1 candidate, got none");
+  HFTA_CHECK(options.repeats >= 1, "plan::search: expected at least 1 repeat, got ", options.repeats);
+  return Race(candidates, measure, options).run();
+}
+
+}  // namespace hfta::plan

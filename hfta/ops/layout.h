@@ -1,0 +1,23 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "hfta/ops/lane_tensor.h"
+
+namespace hfta::ops {
+
+/// A view with the lane axis at `position` of the physical tensor; a shared value is expanded (stride 0).
+at::Tensor lanes_at(const LaneTensor& value, std::int64_t lanes, std::int64_t position);
+
+/// Axes `position` and `position + 1` as one: a view where strides allow, else a copy that keeps the order of the other axes in memory.
+at::Tensor merge_axes(const at::Tensor& tensor, std::int64_t position);
+
+/// The lane axis merged into the lane value's axis `position`, lanes outermost: `[.., lanes * size, ..]`.
+at::Tensor fold_lanes(const LaneTensor& value, std::int64_t lanes, std::int64_t position);
+
+/// The way back from `fold_lanes`: a view whose lane axis is `position`.
+LaneTensor unfold_lanes(const at::Tensor& folded, std::int64_t lanes, std::int64_t position);
+
+}  // namespace hfta::ops

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Scalar.h>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "hfta/ops/lane_tensor.h"
+
+namespace hfta::ops {
+
+/// Ways to compute a fused matrix product.
+enum class ProductLowering {
+  Wide,     ///< Left factor shared: one product with lanes x columns; the result's lane axis is before its columns.
+  Folded,   ///< Right factor shared: one product with lanes x rows; the result's lane axis is before its rows.
+  Batched,  ///< One batched product, lanes first.
+  Looped,   ///< One product per lane, written into its row of the result.
+};
+/// Every lowering, best guess first: the chooser times them, the tests compare them.
+inline constexpr std::array kProductLowerings{ProductLowering::Wide, ProductLowering::Folded, ProductLowering::Batched,
+                                              ProductLowering::Looped};
+
+std::string_view name_of(ProductLowering lowering);
+
+/// What is added to a product: `beta * tensor + alpha * product`; `tensor` broadcasts to the lane's result.
+struct ProductAddend {
+  LaneTensor tensor;
+  at::Scalar beta = 1, alpha = 1;
+};
+
+/// Each lane's `left @ right`, of matrices `[n, k] [k, m]` or of batches of them `[b, n, k] [b, k, m]`, plus the addend.
+/// Nothing where the lowering does not take these arguments.
+std::optional<LaneTensor> product(const LaneTensor& left, const LaneTensor& right, std::int64_t lanes, ProductLowering lowering,
+                                  const std::optional<ProductAddend>& addend = std::nullopt);
+
+}  // namespace hfta::ops

@@ -1,9 +1,7 @@
 #pragma once
 
-#include <ATen/core/ivalue.h>
-#include <c10/core/Scalar.h>
+#include <ATen/core/Tensor.h>
 
-#include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
@@ -12,31 +10,52 @@
 
 namespace hfta::ops {
 
-/// The arguments of an operator as a rule gets them, read by position and by the type that the schema names.
+/// What a rule was called with, read by position; None and an undefined tensor count as absent.
 class Arguments {
  public:
-  explicit Arguments(std::span<const LaneValue> values) : values_(values) {}
+  Arguments(const RuleContext& context, std::span<const LaneValue> values) : context_(context), values_(values) {}
 
   std::size_t size() const { return values_.size(); }
-  /// Some argument is a number that differs between lanes: most rules then give up.
-  bool has_lane_numbers() const;
+  std::int64_t lanes() const { return context_.lanes; }
+  const LaneValue& operator[](std::size_t index) const { return values_[index]; }
 
-  /// Empty where the argument is None or an undefined tensor; a plain tensor is shared.
+  /// Absent, or a tensor that is shared or per lane.
   std::optional<LaneTensor> tensor(std::size_t index) const;
-  /// The same number for all lanes, or empty.
-  std::optional<at::Scalar> scalar(std::size_t index) const;
-  bool boolean(std::size_t index) const { return value(index).toBool(); }
-  std::int64_t integer(std::size_t index) const { return value(index).toInt(); }
-  double real(std::size_t index) const { return value(index).toDouble(); }
-  bool is_none(std::size_t index) const;
-  /// `int[]` and `SymInt[]`, also given as one integer.
+  /// A tensor that must be there.
+  LaneTensor required(std::size_t index) const;
+  /// `[lanes, ...]`, a view; undefined where absent.
+  at::Tensor lanes_first(std::size_t index) const;
+  /// The value of an argument that is no tensor and equal for all lanes.
+  const c10::IValue& plain(std::size_t index) const;
+  /// True where the argument is a number that differs between lanes.
+  bool differs(std::size_t index) const { return std::holds_alternative<LaneNumbers>(values_[index]); }
+  /// True where any argument is such a number.
+  bool any_differs() const;
+  /// The number of one lane, whether or not it differs.
+  c10::Scalar number(std::size_t index, std::int64_t lane) const;
+  std::vector<double> numbers(std::size_t index) const;
+  /// The number equal for all lanes; empty where it differs.
+  std::optional<c10::Scalar> scalar(std::size_t index) const;
+  /// `int[]` and `SymInt[]`, also given as one integer; empty for None.
   std::vector<std::int64_t> integers(std::size_t index) const;
   std::vector<bool> booleans(std::size_t index) const;
-  /// The value equal for all lanes that is no tensor.
-  const c10::IValue& value(std::size_t index) const { return std::get<c10::IValue>(values_[index]); }
+  /// True where every tensor argument is shared.
+  bool all_shared() const;
 
  private:
+  const RuleContext& context_;
   std::span<const LaneValue> values_;
 };
+
+/// The numbers as a tensor `[lanes, 1, ...]` with `dim` dimensions in all. It is computed by a recorded operator, so that a program keeps them.
+at::Tensor number_tensor(const std::vector<double>& numbers, std::int64_t dim, at::ScalarType type, at::Device device);
+
+/// Merges the lane axis into the lane's dimension `dim`, lanes outermost: `[.., lanes * size, ..]`; a view where the layout allows.
+/// A shared value is repeated.
+at::Tensor fold(const LaneTensor& value, std::int64_t dim, std::int64_t lanes);
+/// The way back: dimension `dim` is split into lanes and the rest.
+LaneTensor unfold(const at::Tensor& folded, std::int64_t dim, std::int64_t lanes);
+/// True where `fold` makes a view.
+bool folds_as_view(const LaneTensor& value, std::int64_t dim);
 
 }  // namespace hfta::ops

@@ -85,8 +85,8 @@ void add_product_rules(std::string_view name, std::size_t arity, ProductRule rul
   OperatorRules rules{name, {}};
   for (const auto lowering : kProductLowerings) {
     rules.lowerings.push_back({name_of(lowering), [=](const RuleContext& context, std::span<const LaneValue> values) -> Results {
-                                 const Arguments arguments(values);
-                                 if (arguments.size() != arity || arguments.has_lane_numbers()) return std::nullopt;
+                                 const Arguments arguments(context, values);
+                                 if (arguments.size() != arity || arguments.any_differs()) return std::nullopt;
                                  return rule(arguments, context.lanes, lowering);
                                }});
   }

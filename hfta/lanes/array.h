@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "hfta/lanes/layout.h"
+
 namespace hfta::lanes {
 
 /// Every lane's tensor of one name, stacked: `[lanes, ...]`. Each row starts on 64 bytes, so the stride of the lane axis may be
@@ -19,6 +21,8 @@ struct Stacked {
   at::Tensor tensor;       ///< A leaf; `.grad()` is the stacked gradient where plain steps left one.
   bool trainable = false;  ///< Requires gradients; false for buffers and frozen parameters.
 };
+
+struct Roster;
 
 /// Told when lanes of the array move, so that what is kept per lane (optimizer state, recordings) moves with them.
 class LaneFollower {
@@ -42,7 +46,7 @@ class ArrayBase {
   using Factory = std::function<Module(std::int64_t lane)>;
 
   /// Builds lane `i` right after its generator was seeded with `seeds[i]`, as `torch::manual_seed(seed)` would.
-  /// @throws InvalidArgument when a lane's structure differs from lane 0's, naming the first difference.
+  /// @throws InvalidArgument when a lane's structure differs from lane 0's, naming the first difference; Unsupported for tensors that cannot be rows.
   ArrayBase(const Factory& factory, std::vector<std::uint64_t> seeds);
   virtual ~ArrayBase();
   ArrayBase(const ArrayBase&) = delete;
@@ -56,6 +60,8 @@ class ArrayBase {
 
   const std::vector<Stacked>& parameters() const;
   const std::vector<Stacked>& buffers() const;
+  /// Every name under which the modules register a tensor, in the order of Python's `state_dict()`; tied ones have the same index.
+  const std::vector<Registration>& registrations() const;
   /// The lane's module, its tensors rows of the stacks. @throws InvalidArgument for a lane out of range.
   const Module& module(std::int64_t lane) const;
   /// The lane's own tensors, in the order of `parameters()` and `buffers()`.
@@ -72,40 +78,29 @@ class ArrayBase {
 
   /// Keeps these lanes, in this order, and drops the rest (dropped modules keep a copy of their tensors of their own).
   void keep(const std::vector<std::int64_t>& lanes);
-  /// Adds lanes behind the last one.
+  /// Adds lanes behind the last one; `factory` gets their indices. Where building one fails the array is as before.
   void append(const Factory& factory, const std::vector<std::uint64_t>& seeds);
-  /// Overwrites lane `target` with lane `source`: parameters, buffers, generator state.
+  /// Overwrites lane `target` with lane `source`: parameters, gradients, buffers, generator state.
   void copy_lane(std::int64_t source, std::int64_t target);
+  /// A module with memory of its own and the lane's values; `factory` builds it, without touching anyone's random numbers.
+  Module free_copy(std::int64_t lane, const Factory& factory) const;
 
-  /// Clears the stacked gradients (and the lanes' own, which are their rows).
+  /// Gathers the lanes' own gradients, which plain backward passes left, into the stacked ones, of which they are rows from then on;
+  /// a gradient left on a stacked parameter is handed to the lanes likewise. A lane without a gradient has a row of zeros where others have one.
+  void stack_gradients();
+  /// Clears the stacked gradients and the lanes' own.
   void zero_grad();
   /// Registers and forgets a follower; the array does not own it.
   void follow(LaneFollower* follower);
   void unfollow(LaneFollower* follower);
   /// Puts rebound or replaced tensors of a lane (`buffer = buffer * 2` in user code) back into its rows, value kept.
-  /// @returns the names of those that had left their rows.
+  /// @returns the names of those that had left their rows. @throws InvalidArgument where the shape or type is another one now.
   std::vector<std::string> restore_rows(std::int64_t lane);
 
  private:
+  friend class LanePlace;
   struct State;
   std::unique_ptr<State> state_;
-};
-
-/// A lane as `Array::lane` gives it: a handle that says so when the array's lanes have moved since.
-template <typename Net>
-class Lane {
- public:
-  Lane(const ArrayBase& array, std::int64_t lane, Net net) : array_(&array), lane_(lane), generation_(array.generation()), net_(std::move(net)) {}
-  Net& operator*() { return check(), net_; }
-  auto* operator->() { return check(), net_.get(); }
-  operator Net() { return check(), net_; }  // NOLINT(google-explicit-constructor): a lane is used as the plain module it is
-
- private:
-  void check() const;
-  const ArrayBase* array_;
-  std::int64_t lane_;
-  std::uint64_t generation_;
-  Net net_;
 };
 
 }  // namespace hfta::lanes

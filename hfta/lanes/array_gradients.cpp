@@ -1,0 +1,107 @@
+#include <ATen/core/grad_mode.h>
+
+#include "hfta/base/error.h"
+#include "hfta/lanes/array_state.h"
+#include "hfta/lanes/rows.h"
+
+namespace hfta::lanes {
+namespace {
+
+/// One parameter's gradients: the stacked one and the lanes' own, brought together.
+class GradientStack {
+ public:
+  GradientStack(std::vector<LaneEntry>& lanes, std::size_t parameter, const at::Tensor& stack, at::Tensor& attached)
+      : lanes_(lanes), parameter_(parameter), stack_(stack), total_(stack.mutable_grad()), attached_(attached) {}
+
+  void gather() {
+    const bool ours = attached_.defined() && total_.defined() && total_.is_same(attached_);
+    if (!ours) drop_old_rows();
+    bool any = false;
+    for (std::int64_t lane = 0; lane < count(); ++lane) any |= own(lane).defined();
+    if (!any && (ours || !total_.defined())) return total_.reset(), attached_.reset();
+    const bool from_outside = total_.defined() && !ours;
+    if (!ours) {
+      attached_ = allocate_rows(row(stack_, 0), count(), stack_.device());
+      if (from_outside) attached_.copy_(total_.detach());
+      total_ = attached_;
+    }
+    for (std::int64_t lane = 0; lane < count(); ++lane) take(lane, ours, from_outside);
+  }
+
+ private:
+  std::int64_t count() const { return static_cast<std::int64_t>(lanes_.size()); }
+  at::Tensor& own(std::int64_t lane) { return lanes_[lane].tensors.parameters[parameter_].mutable_grad(); }
+
+  /// The stacked gradient was cleared or replaced: the lanes' rows of the old one count no more.
+  void drop_old_rows() {
+    if (!attached_.defined()) return;
+    for (std::int64_t lane = 0; lane < count(); ++lane)
+      if (own(lane).defined() && own(lane).is_alias_of(attached_)) own(lane).reset();
+  }
+
+  void take(std::int64_t lane, bool ours, bool from_outside) {
+    auto& gradient = own(lane);
+    const auto place = row(total_, lane);
+    if (!gradient.defined()) {
+      if (ours) place.zero_();
+      if (from_outside) gradient = place;
+      return;
+    }
+    if (!gradient.is_sparse() && is_row(gradient, total_, lane)) return;
+    const auto value = gradient.detach().is_sparse() ? gradient.detach().to_dense() : gradient.detach();
+    from_outside ? place.add_(value) : place.copy_(value);
+    gradient = place;
+  }
+
+  std::vector<LaneEntry>& lanes_;
+  std::size_t parameter_;
+  at::Tensor stack_;
+  at::Tensor& total_;
+  at::Tensor& attached_;
+};
+
+}  // namespace
+
+void ArrayBase::stack_gradients() {
+  const at::NoGradGuard no_grad;
+  for (std::size_t p = 0; p < state_->parameters.size(); ++p)
+    if (state_->parameters[p].trainable) GradientStack(state_->lanes, p, state_->parameters[p].tensor, state_->attached[p]).gather();
+}
+
+void ArrayBase::zero_grad() {
+  for (std::size_t p = 0; p < state_->parameters.size(); ++p) {
+    state_->parameters[p].tensor.mutable_grad().reset();
+    state_->attached[p].reset();
+    for (auto& entry : state_->lanes) entry.tensors.parameters[p].mutable_grad().reset();
+  }
+}
+
+std::vector<std::string> ArrayBase::restore_rows(std::int64_t lane) {
+  auto& entry = state_->at(lane);
+  auto now = tensors_of(*entry.module, lane);
+  HFTA_CHECK(now.registrations.size() == state_->registrations.size(), "lanes::Array: expected lane ", lane, " with ", state_->registrations.size(),
+             " registered tensors, got ", now.registrations.size());
+  std::vector<std::string> restored;
+  const auto restore = [&](bool parameters) {
+    const auto& stacks = parameters ? state_->parameters : state_->buffers;
+    const auto& tensors = parameters ? now.parameters : now.buffers;
+    HFTA_CHECK(tensors.size() == stacks.size(), "lanes::Array: expected lane ", lane, " with its tied tensors still tied, got others");
+    for (std::size_t i = 0; i < stacks.size(); ++i) {
+      if (is_row(tensors[i], stacks[i].tensor, lane)) continue;
+      const auto place = row(stacks[i].tensor, lane);
+      HFTA_CHECK(tensors[i].sizes() == place.sizes() && tensors[i].scalar_type() == place.scalar_type(), "lanes::Array: expected \"", stacks[i].name, "\" of lane ", lane, " as ",
+                 place.scalar_type(), " ", place.sizes(), ", got ", tensors[i].scalar_type(), " ", tensors[i].sizes());
+      place.copy_(tensors[i].detach());
+      look_at(tensors[i], place);
+      restored.push_back(stacks[i].name);
+    }
+  };
+  const at::NoGradGuard no_grad;
+  restore(true);
+  restore(false);
+  for (const auto& alias : now.aliases) look_at(alias.tensor, row((alias.of_parameter ? state_->parameters : state_->buffers)[alias.index].tensor, lane));
+  entry.tensors = std::move(now);
+  return restored;
+}
+
+}  // namespace hfta::lanes

@@ -1,0 +1,55 @@
+#include "hfta/lanes/rows.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/InferenceMode.h>
+
+#include <vector>
+
+namespace hfta::lanes {
+namespace {
+
+/// The single tensor's strides where they fill its memory, else plain ones.
+std::vector<std::int64_t> row_strides(const at::Tensor& single) {
+  if (single.is_non_overlapping_and_dense()) return single.strides().vec();
+  std::vector<std::int64_t> strides(single.dim(), 1);
+  for (std::int64_t d = single.dim() - 2; d >= 0; --d) strides[d] = strides[d + 1] * std::max<std::int64_t>(single.size(d + 1), 1);
+  return strides;
+}
+
+}  // namespace
+
+at::Tensor allocate_rows(const at::Tensor& single, std::int64_t lanes, c10::Device device) {
+  const c10::InferenceMode ordinary(false);
+  const auto aligned = kRowAlignment / static_cast<std::int64_t>(single.element_size());
+  const auto lane_stride = (std::max<std::int64_t>(single.numel(), 1) + aligned - 1) / aligned * aligned;
+  auto sizes = single.sizes().vec(), strides = row_strides(single);
+  sizes.insert(sizes.begin(), lanes);
+  strides.insert(strides.begin(), lane_stride);
+  auto stack = at::zeros({lanes * lane_stride}, at::TensorOptions(single.scalar_type()).device(device));
+  stack.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);  // no view: the stack may become a leaf whose rows are written in place
+  return stack;
+}
+
+at::Tensor row(const at::Tensor& stack, std::int64_t lane) {
+  const at::NoGradGuard no_grad;
+  return stack.detach().select(0, lane);
+}
+
+bool is_row(const at::Tensor& tensor, const at::Tensor& stack, std::int64_t lane) {
+  return tensor.is_alias_of(stack) && tensor.storage_offset() == stack.storage_offset() + lane * stack.stride(0) && tensor.sizes() == stack.sizes().slice(1) &&
+         tensor.strides() == stack.strides().slice(1) && tensor.scalar_type() == stack.scalar_type();
+}
+
+void look_at(const at::Tensor& tensor, const at::Tensor& memory) {
+  const at::NoGradGuard no_grad;
+  tensor.set_data(memory);
+}
+
+void copy_rows(const at::Tensor& source, const at::Tensor& target, std::span<const std::int64_t> from) {
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < from.size(); ++i)
+    if (from[i] >= 0) row(target, static_cast<std::int64_t>(i)).copy_(row(source, from[i]));
+}
+
+}  // namespace hfta::lanes

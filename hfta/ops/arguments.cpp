@@ -116,22 +116,6 @@ at::Tensor number_tensor(const std::vector<double>& numbers, std::int64_t dim, a
   return op.call(numbers, std::max<std::int64_t>(dim, 1), type, device);
 }
 
-// ---- folding
-
-at::Tensor fold(const LaneTensor& value, std::int64_t dim, std::int64_t lanes) {
-  return lanes_first(value, lanes).movedim(0, dim).flatten(dim, dim + 1);
-}
-
-LaneTensor unfold(const at::Tensor& folded, std::int64_t dim, std::int64_t lanes) {
-  return {folded.unflatten(dim, {lanes, folded.size(dim) / lanes}), dim};
-}
-
-bool folds_as_view(const LaneTensor& value, std::int64_t dim) {
-  if (value.is_shared()) return false;
-  const auto moved = value.tensor.movedim(*value.axis, dim);
-  return moved.size(dim) == 1 || moved.size(dim + 1) == 1 || moved.stride(dim) == moved.size(dim + 1) * moved.stride(dim + 1);
-}
-
 }  // namespace hfta::ops
 
 TORCH_LIBRARY_FRAGMENT(hfta, library) {

@@ -50,12 +50,4 @@ class Arguments {
 /// The numbers as a tensor `[lanes, 1, ...]` with `dim` dimensions in all. It is computed by a recorded operator, so that a program keeps them.
 at::Tensor number_tensor(const std::vector<double>& numbers, std::int64_t dim, at::ScalarType type, at::Device device);
 
-/// Merges the lane axis into the lane's dimension `dim`, lanes outermost: `[.., lanes * size, ..]`; a view where the layout allows.
-/// A shared value is repeated.
-at::Tensor fold(const LaneTensor& value, std::int64_t dim, std::int64_t lanes);
-/// The way back: dimension `dim` is split into lanes and the rest.
-LaneTensor unfold(const at::Tensor& folded, std::int64_t dim, std::int64_t lanes);
-/// True where `fold` makes a view.
-bool folds_as_view(const LaneTensor& value, std::int64_t dim);
-
 }  // namespace hfta::ops

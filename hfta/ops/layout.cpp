@@ -32,6 +32,12 @@ at::Tensor fold_lanes(const LaneTensor& value, std::int64_t lanes, std::int64_t 
   return merge_axes(lanes_at(value, lanes, position), position);
 }
 
+bool folds_as_view(const LaneTensor& value, std::int64_t position) {
+  if (value.is_shared()) return false;
+  const auto moved = value.tensor.movedim(*value.axis, position);
+  return mergeable(moved.sizes(), moved.strides(), position);
+}
+
 LaneTensor unfold_lanes(const at::Tensor& folded, std::int64_t lanes, std::int64_t position) {
   return {folded.unflatten(position, {lanes, folded.size(position) / lanes}), position};
 }

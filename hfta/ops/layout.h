@@ -17,6 +17,9 @@ at::Tensor merge_axes(const at::Tensor& tensor, std::int64_t position);
 /// The lane axis merged into the lane value's axis `position`, lanes outermost: `[.., lanes * size, ..]`.
 at::Tensor fold_lanes(const LaneTensor& value, std::int64_t lanes, std::int64_t position);
 
+/// True where `fold_lanes` makes a view.
+bool folds_as_view(const LaneTensor& value, std::int64_t position);
+
 /// The way back from `fold_lanes`: a view whose lane axis is `position`.
 LaneTensor unfold_lanes(const at::Tensor& folded, std::int64_t lanes, std::int64_t position);
 

@@ -6,5 +6,6 @@ namespace hfta::ops {
 // static objects, so that no linker drops them.
 
 void register_product_rules();
+void register_random_rules();
 
 }  // namespace hfta::ops

@@ -19,6 +19,7 @@ Table& filling() {
 
 void register_all() {
   register_product_rules();
+  register_random_rules();
 }
 
 const Table& table() {

@@ -42,4 +42,17 @@ LaneTensor unfold_lanes(const at::Tensor& folded, std::int64_t lanes, std::int64
   return {folded.unflatten(position, {lanes, folded.size(position) / lanes}), position};
 }
 
+BatchOrder batch_order(const LaneTensor& value) {
+  return value.axis == 1 && mergeable(value.tensor.sizes(), value.tensor.strides(), 0) ? BatchOrder::LanesInner : BatchOrder::LanesOuter;
+}
+
+at::Tensor fold_batch(const LaneTensor& value, std::int64_t lanes, BatchOrder order) {
+  return order == BatchOrder::LanesInner ? merge_axes(lanes_at(value, lanes, 1), 0) : fold_lanes(value, lanes, 0);
+}
+
+LaneTensor unfold_batch(const at::Tensor& folded, std::int64_t lanes, BatchOrder order) {
+  if (order == BatchOrder::LanesOuter) return unfold_lanes(folded, lanes, 0);
+  return {folded.unflatten(0, {folded.size(0) / lanes, lanes}), 1};
+}
+
 }  // namespace hfta::ops

@@ -23,4 +23,16 @@ bool folds_as_view(const LaneTensor& value, std::int64_t position);
 /// The way back from `fold_lanes`: a view whose lane axis is `position`.
 LaneTensor unfold_lanes(const at::Tensor& folded, std::int64_t lanes, std::int64_t position);
 
+/// Where the lanes go when they are folded into a lane value's first axis, its batch.
+enum class BatchOrder {
+  LanesOuter,  ///< `[lanes * N, ...]`
+  LanesInner,  ///< `[N * lanes, ...]`
+};
+/// The order that needs no copy of `value` where there is one.
+BatchOrder batch_order(const LaneTensor& value);
+/// The lane axis merged into the batch.
+at::Tensor fold_batch(const LaneTensor& value, std::int64_t lanes, BatchOrder order);
+/// The way back from `fold_batch`, a view.
+LaneTensor unfold_batch(const at::Tensor& folded, std::int64_t lanes, BatchOrder order);
+
 }  // namespace hfta::ops

@@ -18,6 +18,7 @@ Table& filling() {
 }
 
 void register_all() {
+  register_convolution_rules();
   register_product_rules();
   register_random_rules();
 }

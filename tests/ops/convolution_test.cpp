@@ -1,0 +1,165 @@
+#include "hfta/ops/convolution.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/ops/lane_cases.h"
+
+namespace hfta::test {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::Not;
+using Sizes = std::vector<std::int64_t>;
+
+/// A convolution of one lane: shapes and options.
+struct Case {
+  std::string name;
+  Sizes input, weight;
+  ops::ConvolutionOptions options;
+};
+
+std::vector<Case> cases() {
+  return {
+      {"Conv1d", {2, 3, 11}, {5, 3, 4}, {.stride = {2}, .padding = {1}, .dilation = {1}}},
+      {"Conv2d", {2, 3, 9, 7}, {5, 3, 3, 2}, {.stride = {2, 1}, .padding = {1, 0}, .dilation = {1, 2}, .output_padding = {0, 0}}},
+      {"Conv3d", {2, 3, 5, 6, 4}, {4, 3, 2, 3, 1}, {.stride = {1, 2, 1}, .padding = {0, 1, 0}, .dilation = {1, 1, 1}, .output_padding = {0, 0, 0}}},
+      {"Groups", {2, 4, 9, 7}, {6, 2, 3, 3}, {.stride = {1, 1}, .padding = {1, 1}, .dilation = {1, 1}, .output_padding = {0, 0}, .groups = 2}},
+      {"Depthwise", {2, 3, 9, 7}, {3, 1, 3, 3}, {.stride = {1, 1}, .padding = {1, 1}, .dilation = {1, 1}, .output_padding = {0, 0}, .groups = 3}},
+      {"Transposed1d", {2, 3, 6}, {3, 5, 4}, {.stride = {3}, .padding = {1}, .dilation = {1}, .transposed = true, .output_padding = {2}}},
+      {"Transposed2d", {2, 3, 5, 4}, {3, 5, 3, 2}, {.stride = {2, 1}, .padding = {1, 0}, .dilation = {1, 1}, .transposed = true, .output_padding = {1, 0}}},
+      {"TransposedGroups", {2, 4, 5, 4}, {4, 3, 3, 3}, {.stride = {2, 2}, .padding = {1, 1}, .dilation = {1, 1}, .transposed = true, .output_padding = {0, 0}, .groups = 2}},
+      {"OneByOne1d", {2, 3, 11}, {5, 3, 1}, {}},
+      {"OneByOne2d", {2, 6, 2, 1}, {5, 6, 1, 1}, {.stride = {1, 1}, .padding = {0, 0}, .dilation = {1, 1}, .output_padding = {0, 0}}},
+      {"OneByOne3d", {2, 3, 3, 2, 4}, {5, 3, 1, 1, 1}, {.stride = {1, 1, 1}, .padding = {0, 0, 0}, .dilation = {1, 1, 1}, .output_padding = {0, 0, 0}}},
+      {"OneByOneTransposed", {2, 3, 4, 5}, {3, 5, 1, 1}, {.stride = {1, 1}, .padding = {0, 0}, .dilation = {1, 1}, .transposed = true, .output_padding = {0, 0}}},
+      {"OneByOneStrided", {2, 3, 4, 5}, {5, 3, 1, 1}, {.stride = {2, 2}, .padding = {0, 0}, .dilation = {1, 1}, .output_padding = {0, 0}}},
+  };
+}
+
+/// Shapes, width, dtype, position of the input's lane axis.
+using Parameters = std::tuple<Case, std::int64_t, torch::ScalarType, std::int64_t>;
+
+class ConvolutionTest : public ::testing::TestWithParam<Parameters> {
+ protected:
+  void SetUp() override {
+    torch::manual_seed(11);
+    at::set_num_threads(1);  // tiny shapes: threads would only wait for each other
+  }
+  const Case& shapes() const { return std::get<0>(GetParam()); }
+  std::int64_t lanes() const { return std::get<1>(GetParam()); }
+  torch::ScalarType type() const { return std::get<2>(GetParam()); }
+  std::int64_t axis() const { return std::get<3>(GetParam()); }
+
+  std::vector<LaneArgument> inputs() const { return both(shapes().input, axis(), false); }
+  std::vector<LaneArgument> weights() const { return both(shapes().weight, 0, true); }
+  std::vector<LaneArgument> both(const Sizes& sizes, std::int64_t lane_axis, bool padded) const {
+    return {random_shared(sizes, type()), random_lanes(lanes(), sizes, type(), lane_axis, padded)};
+  }
+  std::int64_t out_channels() const {
+    return shapes().options.transposed ? shapes().weight[1] * shapes().options.groups : shapes().weight[0];
+  }
+  std::vector<LaneArgument> options() const {
+    const auto& o = shapes().options;
+    return {same(o.stride), same(o.padding), same(o.dilation), same(o.transposed), same(o.output_padding), same(o.groups)};
+  }
+  Sizes output_sizes() const {
+    const auto& o = shapes().options;
+    return torch::convolution(torch::zeros(shapes().input), torch::zeros(shapes().weight), {}, o.stride, o.padding, o.dilation, o.transposed,
+                              o.output_padding, o.groups).sizes().vec();
+  }
+};
+
+std::vector<LaneArgument> joined(std::vector<LaneArgument> first, const std::vector<LaneArgument>& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+TEST_P(ConvolutionTest, OutputsEqualTheLanesAlone) {
+  const auto none = same(c10::IValue());
+  for (const auto& input : inputs()) {
+    for (const auto& weight : weights()) {
+      for (const auto& bias : {none, random_shared({out_channels()}, type()), random_lanes(lanes(), {out_channels()}, type(), 0, true)}) {
+        const auto took = expect_lanes_equal_alone("aten::convolution", lanes(), joined({input, weight, bias}, options()));
+        EXPECT_THAT(took, Contains("looped"));
+        EXPECT_THAT(took, Contains("grouped"));
+        const bool wide = !input.axis && weight.axis && shapes().options.groups == 1;
+        EXPECT_EQ(std::ranges::count(took, "wide"), wide ? 1 : 0);
+        EXPECT_EQ(std::ranges::count(took, "folded"), input.axis && !weight.axis && !bias.axis ? 1 : 0);
+      }
+    }
+  }
+}
+
+TEST_P(ConvolutionTest, GradientsEqualTheLanesAlone) {
+  const auto sizes = output_sizes();
+  for (const auto& grad : both(sizes, axis(), false)) {
+    for (const auto& input : inputs()) {
+      for (const auto& weight : weights()) {
+        for (const auto& mask : std::vector<std::vector<bool>>{{true, true, true}, {false, true, true}, {true, false, false}, {false, true, false}}) {
+          c10::List<bool> wanted;
+          for (const bool entry : mask) wanted.push_back(entry);
+          const auto bias_sizes = mask[2] ? c10::IValue(Sizes{out_channels()}) : c10::IValue();
+          auto arguments = joined(joined({grad, input, weight, same(bias_sizes)}, options()), {same(wanted)});
+          const auto took = expect_lanes_equal_alone("aten::convolution_backward", lanes(), arguments, "", 100);
+          EXPECT_THAT(took, Contains("looped"));
+          const bool wide = !input.axis && shapes().options.groups == 1 && !mask[0];
+          EXPECT_EQ(std::ranges::count(took, "wide"), wide ? 1 : 0);
+          EXPECT_EQ(std::ranges::count(took, "folded"), !weight.axis && !mask[1] && !mask[2] ? 1 : 0);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(ConvolutionTest, KernelsOfSizeOneAreProducts) {
+  const auto took = expect_lanes_equal_alone("aten::convolution", lanes(), joined({inputs()[1], weights()[1], same(c10::IValue())}, options()));
+  const bool one = shapes().name.starts_with("OneByOne") && shapes().name != "OneByOneStrided";
+  EXPECT_EQ(std::ranges::count(took, "product"), one ? 1 : 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, ConvolutionTest,
+                         ::testing::Combine(::testing::ValuesIn(cases()), ::testing::Values(1, 3), ::testing::Values(torch::kFloat, torch::kDouble),
+                                            ::testing::Values(0, 1)),
+                         [](const auto& info) {
+                           return std::get<0>(info.param).name + "x" + std::to_string(std::get<1>(info.param)) +
+                                  (std::get<2>(info.param) == torch::kFloat ? "Float" : "Double") + "Axis" + std::to_string(std::get<3>(info.param));
+                         });
+
+TEST(ConvolutionRulesTest, ChannelsLastImagesEqualTheLanesAlone) {
+  torch::manual_seed(3);
+  std::vector<torch::Tensor> images;
+  for (int lane = 0; lane < 3; ++lane) images.push_back(torch::randn({2, 3, 6, 5}));
+  auto physical = torch::stack(images).permute({0, 1, 3, 4, 2}).contiguous().permute({0, 1, 4, 2, 3});
+  const ops::LaneTensor input{physical, 0}, weight{torch::randn({3, 4, 3, 3, 3}), 0};
+  for (const auto lowering : {ops::ConvolutionLowering::Looped, ops::ConvolutionLowering::Grouped}) {
+    const auto result = ops::convolution(input, weight, std::nullopt, {.stride = {1, 1}, .padding = {1, 1}, .dilation = {1, 1}, .output_padding = {0, 0}}, 3, lowering);
+    ASSERT_TRUE(result);
+    for (int lane = 0; lane < 3; ++lane)
+      EXPECT_TRUE(close(ops::lane_of(*result, lane), torch::conv2d(images[lane], weight.tensor[lane], {}, 1, 1)));
+  }
+}
+
+TEST(ConvolutionRulesTest, OneLaneLoopedHasTheBitsOfTheLaneAlone) {
+  torch::manual_seed(5);
+  const auto image = torch::randn({4, 3, 9, 9}), weight = torch::randn({6, 3, 3, 3});
+  const auto result = ops::convolution({image, std::nullopt}, {weight.unsqueeze(0), 0}, std::nullopt, {}, 1, ops::ConvolutionLowering::Looped);
+  ASSERT_TRUE(result);
+  EXPECT_TRUE(same_bits(ops::lane_of(*result, 0), torch::conv2d(image, weight)));
+}
+
+TEST(ConvolutionRulesTest, OtherArgumentsAreNotTaken) {
+  const ops::LaneTensor image{torch::randn({2, 3, 9, 9}), std::nullopt}, weight{torch::randn({2, 3, 3, 3, 3}), 0}, flat{torch::randn({3, 3}), std::nullopt};
+  for (const auto lowering : ops::kConvolutionLowerings) {
+    EXPECT_FALSE(ops::convolution(flat, weight, std::nullopt, {}, 2, lowering));
+    EXPECT_FALSE(ops::convolution(image, flat, std::nullopt, {}, 2, lowering));
+    EXPECT_FALSE(ops::convolution(image, weight, flat, {}, 2, lowering));
+    EXPECT_FALSE(ops::convolution_backward(flat, image, weight, {}, {true, true, true}, 2, lowering));
+  }
+  for (const auto* name : {"aten::convolution", "aten::convolution_backward"}) {
+    for (const auto& lowering : ops::find_rules({name, ""})->lowerings) EXPECT_FALSE(lowering.rule({2, {}}, std::vector<ops::LaneValue>{image, weight}));
+  }
+}
+
+}  // namespace
+}  // namespace hfta::test

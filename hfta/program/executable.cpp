@@ -3,7 +3,6 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <chrono>
@@ -12,7 +11,7 @@
 #include "hfta/base/error.h"
 #include "hfta/program/overloads.h"
 #include "hfta/program/passes.h"
-#include "hfta/program/random.h"
+#include "hfta/program/view.h"
 
 namespace hfta::program {
 namespace {
@@ -95,18 +94,6 @@ struct Executable::State {
     }
   }
 
-  at::Tensor tensor_of(const Value& value) const {
-    const auto options = at::TensorOptions().dtype(value.dtype).device(program.memories[value.memory].device);
-    auto tensor = at::empty({0}, options);
-    const auto itemsize = static_cast<std::int64_t>(c10::elementSize(value.dtype));
-    tensor.unsafeGetTensorImpl()->set_storage_keep_dtype(storages[value.memory]);
-    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(value.sizes, value.strides, value.offset_bytes / itemsize);
-    if (value.conj) tensor._set_conj(true);
-    if (value.neg) tensor._set_neg(true);
-    if (value.wrapped_number) tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
-    return tensor;
-  }
-
   c10::IValue argument_of(const Argument& argument) const {
     if (const auto* plain = std::get_if<c10::IValue>(&argument)) return *plain;
     if (const auto* id = std::get_if<ValueId>(&argument)) return values[*id];
@@ -167,7 +154,7 @@ struct Executable::State {
         });
     }
     make_storages(handed_out);
-    for (const auto& value : program.values) values.push_back(tensor_of(value));
+    for (const auto& value : program.values) values.push_back(tensor_on(storages[value.memory], value));
     for (std::size_t i = 0; i < program.nodes.size(); ++i) steps.push_back(list_step(program.nodes[i], outs[i]));
     for (const auto& step : steps)
       if (step.rewinds_to) steps[*step.rewinds_to].keeps_generator_state = true;

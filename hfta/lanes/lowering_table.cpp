@@ -1,0 +1,82 @@
+#include "hfta/lanes/lowering_table.h"
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <chrono>
+#include <limits>
+#include <sstream>
+
+namespace hfta::lanes {
+namespace {
+
+using ops::LaneTensor;
+using ops::LaneValue;
+
+void write(std::ostream& out, const LaneTensor& value) {
+  out << c10::toString(value.tensor.scalar_type()) << '[';
+  for (std::int64_t d = 0; d < value.tensor.dim(); ++d) out << (d ? "," : "") << value.tensor.size(d);
+  out << ']';
+  if (value.axis) out << '@' << *value.axis;
+  out << ' ';
+}
+
+double seconds(const LoweringTable::Candidate& candidate) {
+  using Clock = std::chrono::steady_clock;
+  if (!candidate.run()) return std::numeric_limits<double>::infinity();  // warms up, too
+  double best = std::numeric_limits<double>::infinity();
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    const auto start = Clock::now();
+    candidate.run();
+    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  return best;
+}
+
+}  // namespace
+
+std::string LoweringTable::key(const c10::OperatorHandle& op, std::span<const LaneValue> arguments, std::int64_t lanes) {
+  std::ostringstream out;
+  out << op.schema().operator_name() << ' ';
+  for (const auto& argument : arguments) {
+    if (const auto* tensor = std::get_if<LaneTensor>(&argument)) write(out, *tensor);
+    if (const auto* list = std::get_if<std::vector<LaneTensor>>(&argument))
+      for (const auto& tensor : *list) write(out, tensor);
+    if (const auto* plain = std::get_if<c10::IValue>(&argument); plain && (plain->isInt() || plain->isBool() || plain->isIntList() || plain->isBoolList()))
+      out << *plain << ' ';
+  }
+  out << 'x' << lanes;
+  return out.str();
+}
+
+std::size_t LoweringTable::fastest(std::span<const Candidate> candidates) const {
+  const c10::impl::ExcludeDispatchKeyGuard unseen(c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot}));
+  std::size_t best = 0;
+  double best_seconds = std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    const double taken = seconds(candidates[i]);
+    if (taken < best_seconds) best = i, best_seconds = taken;
+  }
+  return best;
+}
+
+std::optional<std::pair<std::size_t, std::vector<LaneValue>>> LoweringTable::run(const std::string& key, std::span<const Candidate> candidates) {
+  if (candidates.empty()) return std::nullopt;
+  std::size_t first = 0;
+  if (candidates.size() > 1) {
+    const auto known = known_.find(key);
+    if (known != known_.end()) {
+      for (std::size_t i = 0; i < candidates.size(); ++i)
+        if (candidates[i].name == known->second) first = i;
+    } else if (measure_) {
+      first = fastest(candidates);
+      known_[key] = candidates[first].name;
+    }
+  }
+  if (auto results = candidates[first].run()) return std::pair(first, std::move(*results));
+  for (std::size_t i = 0; i < candidates.size(); ++i)
+    if (i != first)
+      if (auto results = candidates[i].run()) return std::pair(i, std::move(*results));
+  return std::nullopt;
+}
+
+}  // namespace hfta::lanes

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "hfta/optim/optimizer.h"
+#include "hfta/plan/plan.h"
+#include "hfta/train/recorded_function.h"
+#include "hfta/train/step.h"
+
+namespace hfta::train {
+
+/// A training step recorded per input shape, fused and replayed: forward, backward, clip and update of a group back to back on its
+/// worker. Gives what plain steps give; `.grad` of the lanes is left alone, but for `accumulate`, which adds to the stacked gradients.
+class RecordedStep {
+ public:
+  /// @param optimizer updates its own array, one of `arrays`; random operators draw from the generators of `arrays[0]`.
+  RecordedStep(std::vector<lanes::ArrayBase*> arrays, optim::Optimizer& optimizer, LaneStep step, StepOptions options = {}, plan::Plan plan = {},
+               RecordOptions recording = {});
+  ~RecordedStep();
+  RecordedStep(RecordedStep&&) noexcept;
+
+  /// @throws Unsupported, before anything is changed, where the step cannot be recorded.
+  StepOutput operator()(std::span<const Input> inputs);
+
+  const plan::Plan& plan() const;
+  void set_plan(plan::Plan plan);
+  std::string report() const;
+  std::string print(std::int64_t repeats = 0);
+  std::int64_t activation_bytes() const;
+  /// Calls whose gradients wait for the update.
+  std::int64_t pending() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace hfta::train

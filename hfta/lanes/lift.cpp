@@ -503,7 +503,7 @@ class Lifter {
     std::vector<LaneValue> all;
     const auto& returns = node.op.schema().returns();
     for (std::size_t r = 0; r < results[0].size(); ++r) {
-      if (returns[r].alias_info()) {
+      if (returns[r].alias_info() && returns[r].alias_info()->isWrite()) {
         all.emplace_back(c10::IValue());
         continue;
       }

@@ -46,6 +46,8 @@ struct Step {
   at::Tensor generator_state;
 };
 
+std::string first_line(std::string text) { return text.substr(0, text.find('\n')); }
+
 at::Tensor state_of(at::Generator& generator) {
   const std::lock_guard lock(generator.mutex());
   return generator.get_state();
@@ -129,7 +131,7 @@ struct Executable::State {
     if (out) return step;
     const auto& returns = node.op.schema().returns();
     for (std::size_t r = 0; r < node.outputs.size(); ++r) {
-      if (r < returns.size() && returns[r].alias_info()) continue;  // written in place
+      if (r < returns.size() && returns[r].alias_info() && returns[r].alias_info()->isWrite()) continue;  // written in place
       if (const auto* id = std::get_if<ValueId>(&node.outputs[r]))
         step.taken.push_back({r, values[*id], storages[program.values[*id].memory].unsafeGetStorageImpl()});
     }
@@ -220,11 +222,12 @@ struct Executable::State {
 
   void call(Step& step, torch::jit::Stack& stack) {
     stack.assign(step.arguments.begin(), step.arguments.end());
-    if (step.grad_mode) {
-      const at::AutoGradMode grad_mode(true);
+    try {
+      const at::AutoGradMode grad_mode(step.grad_mode);
       step.op.callBoxed(stack);
-    } else {
-      step.op.callBoxed(stack);
+    } catch (const c10::Error& e) {
+      throw Error(base::message("program::Executable: expected every node to run, got \"", first_line(e.what_without_backtrace()), "\" at node ", &step - steps.data(), ": ",
+                                to_string(program, program.nodes[&step - steps.data()])));
     }
     for (const auto& taken : step.taken) {
       at::Tensor result = std::move(stack[taken.output]).toTensor();

@@ -1,5 +1,7 @@
 #include "hfta/train/agreement.h"
 
+#include <ATen/core/TensorBody.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/nan_to_num.h>
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <map>
 #include <set>
 
 #include "hfta/base/error.h"
@@ -119,11 +120,14 @@ class Race {
 
   std::string explain(const SearchResult& result) const {
     std::size_t timed = 0;
-    std::string failed;
+    std::map<std::string, std::vector<std::string>> plans_of;
     for (const auto& timing : timings_) {
       timed += !timing.step_ms.empty();
-      if (!timing.error.empty()) failed += (failed.empty() ? "" : "; ") + describe(timing.plan) + ": " + timing.error;
+      if (!timing.error.empty()) plans_of[timing.error].push_back(describe(timing.plan));
     }
+    std::string failed;
+    for (const auto& [reason, plans] : plans_of)
+      failed += (failed.empty() ? "" : "; ") + plans[0] + (plans.size() > 1 ? " and " + std::to_string(plans.size() - 1) + " more" : "") + ": " + reason;
     std::string text = describe(result.plan) + ": " + number(result.step_ms) + " ms a step";
     const auto& first = timings_[0];
     if (first.plan != result.plan && !first.step_ms.empty())

@@ -39,7 +39,7 @@ struct Step {
   std::vector<c10::IValue> arguments;
   std::vector<Taken> taken;
   std::vector<c10::StorageImpl*> freed;  // after this step
-  std::vector<std::pair<std::size_t, std::int64_t>> generators;  // argument, lane
+  std::vector<std::pair<std::size_t, Argument>> generators;  // argument, which lane's or lanes'
   bool grad_mode = false;
   std::optional<std::int32_t> rewinds_to;
   bool keeps_generator_state = false;
@@ -47,6 +47,13 @@ struct Step {
 };
 
 std::string first_line(std::string text) { return text.substr(0, text.find('\n')); }
+
+c10::IValue generators_of(const Argument& lanes, const std::vector<at::Generator>& generators) {
+  if (const auto* one = std::get_if<LaneGenerator>(&lanes)) return generators.at(one->lane);
+  c10::List<at::Generator> list;
+  for (const auto& lane : std::get<std::vector<LaneGenerator>>(lanes)) list.push_back(generators.at(lane.lane));
+  return list;
+}
 
 at::Tensor state_of(at::Generator& generator) {
   const std::lock_guard lock(generator.mutex());
@@ -125,7 +132,7 @@ struct Executable::State {
     for (std::size_t i = 0; i < formal.size(); ++i) {
       const std::int64_t from = out ? out->from[i] : static_cast<std::int64_t>(i);
       const auto& argument = from < 0 ? node.outputs[-1 - from] : node.inputs[from];
-      if (const auto* generator = std::get_if<LaneGenerator>(&argument)) step.generators.emplace_back(i, generator->lane);
+      if (std::holds_alternative<LaneGenerator>(argument) || std::holds_alternative<std::vector<LaneGenerator>>(argument)) step.generators.emplace_back(i, argument);
       step.arguments.push_back(typed(formal[i], argument_of(argument)));
     }
     if (out) return step;
@@ -240,7 +247,7 @@ struct Executable::State {
   }
 
   void call_random(Step& step, torch::jit::Stack& stack) {
-    auto& generator = generators[step.generators[0].second];
+    auto& generator = generators[std::get<LaneGenerator>(step.generators[0].second).lane];
     if (step.keeps_generator_state) step.generator_state = state_of(generator);
     if (!step.rewinds_to) return call(step, stack);
     const auto here = state_of(generator);
@@ -280,7 +287,7 @@ void Executable::bind(const Binding& binding) {
   }
   state.generators = binding.generators;
   for (auto& step : state.steps)
-    for (const auto& [argument, lane] : step.generators) step.arguments[argument] = binding.generators.at(lane);
+    for (const auto& [argument, lanes] : step.generators) step.arguments[argument] = generators_of(lanes, binding.generators);
 }
 
 void Executable::run() {

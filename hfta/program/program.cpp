@@ -39,6 +39,10 @@ void write_argument(std::ostream& out, const Program& program, const Argument& a
     out << "generator" << generator->lane;
     return;
   }
+  if (const auto* generators = std::get_if<std::vector<LaneGenerator>>(&argument)) {
+    out << generators->size() << " generators";
+    return;
+  }
   out << '[';
   const char* separator = "";
   each_value(argument, [&](ValueId id) {

@@ -52,7 +52,7 @@ struct LaneGenerator {
 };
 
 /// An argument or result of a node. `IValue` is whatever holds no tensor (None for an undefined one).
-using Argument = std::variant<c10::IValue, ValueId, std::vector<ValueId>, std::vector<std::optional<ValueId>>, LaneGenerator>;
+using Argument = std::variant<c10::IValue, ValueId, std::vector<ValueId>, std::vector<std::optional<ValueId>>, LaneGenerator, std::vector<LaneGenerator>>;
 
 /// One operator of a recorded step.
 struct Node {

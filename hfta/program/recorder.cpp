@@ -169,11 +169,35 @@ struct Recorder::State {
         list.push_back(element.isTensor() && element.toTensor().defined() ? std::optional(id(element.toTensor())) : std::nullopt);
       return list;
     }
-    if (v.isGenerator()) {
+    if (const auto lane = known_generator(v)) return *lane;
+    if (auto lanes = known_generators(v); !lanes.empty()) return lanes;
+    return v;
+  }
+
+  std::optional<LaneGenerator> known_generator(const c10::IValue& v) const {
+    if (v.isGenerator())
       for (std::size_t lane = 0; lane < options.generators.size(); ++lane)
         if (v.toGenerator() == options.generators[lane]) return LaneGenerator{static_cast<std::int64_t>(lane)};
+    return std::nullopt;
+  }
+
+  /// A list of generators that are all lanes' own; else empty.
+  std::vector<LaneGenerator> known_generators(const c10::IValue& v) const {
+    std::vector<LaneGenerator> lanes;
+    if (!v.isList()) return lanes;
+    for (const c10::IValue& element : v.toListRef()) {
+      const auto lane = known_generator(element);
+      if (!lane) return {};
+      lanes.push_back(*lane);
     }
-    return v;
+    return lanes;
+  }
+
+  /// The operator was called with its lanes' generators, as fused rules do.
+  bool names_generators(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {
+    for (auto argument = stack.end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size()); argument != stack.end(); ++argument)
+      if (known_generator(*argument) || !known_generators(*argument).empty()) return true;
+    return false;
   }
 
   static std::optional<std::size_t> lane_of(const Node& node) {
@@ -193,12 +217,7 @@ struct Recorder::State {
     if (is_random(op)) {
       if (options.generators.empty())
         throw Unsupported(base::message("program::Recorder: expected no random operator, got ", op.schema().operator_name()));
-      bool given = false;  // fused rules name their lane's generator
-      if (const auto at = generator_argument(op)) {
-        const auto& argument = stack[stack.size() - op.schema().arguments().size() + *at];
-        for (const auto& known : options.generators) given |= argument.isGenerator() && argument.toGenerator() == known;
-      }
-      if (!given) op = with_generator(op, stack, options.generators[0]);
+      if (!names_generators(op, stack)) op = with_generator(op, stack, options.generators[0]);
     }
     const auto arguments = op.schema().arguments().size(), results = op.schema().returns().size();
     torch::jit::Stack taken(stack.end() - static_cast<std::ptrdiff_t>(arguments), stack.end());

@@ -48,6 +48,16 @@ std::string LoweringTable::key(const c10::OperatorHandle& op, std::span<const La
   return out.str();
 }
 
+bool LoweringTable::add(const std::map<std::string, std::string>& choices) {
+  bool changed = false;
+  for (const auto& [key, name] : choices) {
+    auto& known = known_[key];
+    changed |= !known.empty() && known != name;
+    known = name;
+  }
+  return changed;
+}
+
 std::size_t LoweringTable::fastest(std::span<const Candidate> candidates) const {
   const c10::impl::ExcludeDispatchKeyGuard unseen(c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot}));
   std::size_t best = 0;
@@ -71,6 +81,7 @@ std::optional<std::pair<std::size_t, std::vector<LaneValue>>> LoweringTable::run
       first = fastest(candidates);
       known_[key] = candidates[first].name;
     }
+    used_[key] = candidates[first].name;
   }
   if (auto results = candidates[first].run()) return std::pair(first, std::move(*results));
   for (std::size_t i = 0; i < candidates.size(); ++i)

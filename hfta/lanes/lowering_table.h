@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hfta/ops/rule.h"
@@ -28,11 +29,14 @@ class LoweringTable {
   /// Runs the chosen candidate and gives its index and results; nothing when none applies. What is timed is not seen by an interceptor.
   std::optional<std::pair<std::size_t, std::vector<ops::LaneValue>>> run(const std::string& key, std::span<const Candidate> candidates);
 
-  const std::map<std::string, std::string>& known() const { return known_; }
+  /// Adds choices made elsewhere; they replace what is known. @returns whether one of them was another choice.
+  bool add(const std::map<std::string, std::string>& choices);
+  /// What was asked for since the last call of this, as it was chosen.
+  std::map<std::string, std::string> take_used() { return std::exchange(used_, {}); }
 
  private:
   std::size_t fastest(std::span<const Candidate> candidates) const;
-  std::map<std::string, std::string> known_;
+  std::map<std::string, std::string> known_, used_;
   bool measure_;
 };
 

@@ -73,6 +73,12 @@ void Arena::reserve(std::int64_t bytes) {
   block_ = at::empty({bytes}, at::TensorOptions().dtype(at::kByte).device(device_));
 }
 
+void Arena::shrink(std::int64_t bytes) {
+  if (this->bytes() <= bytes) return;
+  block_ = at::Tensor();
+  reserve(bytes);
+}
+
 void* Arena::data() const { return block_.defined() ? block_.data_ptr() : nullptr; }
 std::int64_t Arena::bytes() const { return block_.defined() ? block_.numel() : 0; }
 
@@ -198,6 +204,7 @@ struct Executable::State {
   }
 
   void bind_arena() {
+    arena->reserve(layout.bytes);
     if (arena_data == arena->data() && arena_data) return;
     for (std::size_t m = 0; m < storages.size(); ++m)
       if (in_arena[m]) point(storages[m], static_cast<char*>(arena->data()) + layout.offsets[m]);

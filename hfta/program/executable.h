@@ -19,6 +19,8 @@ class Arena {
   explicit Arena(c10::Device device) : device_(device) {}
   /// Grows to at least this size; what was there is lost.
   void reserve(std::int64_t bytes);
+  /// Shrinks to this size; what was there is lost.
+  void shrink(std::int64_t bytes);
   void* data() const;
   std::int64_t bytes() const;
 

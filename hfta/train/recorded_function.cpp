@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <list>
+#include <map>
 #include <sstream>
+#include <tuple>
 
 #include "hfta/base/error.h"
 #include "hfta/base/threads.h"
@@ -62,19 +64,30 @@ struct Kind {
   std::vector<std::unique_ptr<program::Executable>> of_worker;
 };
 
+/// The programs of one plan.
+struct Built {
+  std::vector<Group> groups;
+  std::vector<Kind> kinds;
+  std::map<std::string, std::string> lowerings;  // chosen while it was built
+  std::string not_lifted;                        // why wider groups were given up
+  int checks_left = 2;
+  std::vector<Input> checked_on;  // inputs of the last check
+};
+
+/// Width, workers and their intra-op threads: what a `Built` depends on.
+using BuiltFor = std::tuple<std::int64_t, std::int64_t, int>;
+
 /// All that belongs to one shape of the inputs.
 struct Recorded {
   std::string signature;
   std::vector<std::shared_ptr<const Program>> programs;  // distinct ones
   std::vector<std::size_t> program_of_lane, structure_of_lane;
   std::vector<std::string> differences;  // why structure k + 1 is not structure 0
-  std::vector<Group> groups;
-  std::vector<Kind> kinds;
-  std::uint64_t built_for = 0;  // the plan's edition
-  int checks_left = 2;
-  std::vector<at::Tensor> checked_on;  // inputs of the last check
-  std::string not_lifted;              // why wider groups were given up
+  std::map<BuiltFor, Built> built;
+  Built* now = nullptr;  // by the present plan
 };
+
+constexpr int kSettled = 16;  // runs by one plan after which the programs of others are dropped
 
 }  // namespace
 
@@ -83,7 +96,7 @@ struct RecordedFunction::State {
   LaneFunction function;
   plan::Plan plan;
   RecordOptions options;
-  std::uint64_t edition = 1;  // of the plan
+  int runs_by_plan = 0;
   std::vector<std::uint64_t> generations;
   std::list<Recorded> recordings;  // most recently used first
   std::int64_t dropped = 0;
@@ -241,44 +254,69 @@ struct RecordedFunction::State {
 
   // ---- groups
 
+  BuiltFor built_for() const { return {std::min(plan.width, lanes()), plan.workers, plan.intra_op_threads}; }
+
   void build(Recorded& recorded, std::span<const Input> inputs) {
     make_workers();
+    const auto [place, added] = recorded.built.try_emplace(built_for());
+    recorded.now = &place->second;
+    if (!added) {
+      plan.lowerings = recorded.now->lowerings;
+      return;
+    }
+    auto& built = *recorded.now;
     try {
-      build_width(recorded, inputs, std::min(plan.width, lanes()));
-      recorded.not_lifted.clear();
-    } catch (const Unsupported& e) {
-      recorded.not_lifted = e.what();
-    } catch (const c10::Error& e) {
-      recorded.not_lifted = e.what_without_backtrace();
+      lowerings.take_used();
+      try {
+        build_width(recorded, built, inputs, std::min(plan.width, lanes()));
+      } catch (const Unsupported& e) {
+        built.not_lifted = e.what();
+      } catch (const c10::Error& e) {
+        built.not_lifted = e.what_without_backtrace();
+      }
+      if (!built.not_lifted.empty()) {
+        if (plan.width == 1) throw Unsupported(built.not_lifted);
+        build_width(recorded, built, inputs, 1);
+      }
+      built.lowerings = plan.lowerings = lowerings.take_used();
+    } catch (...) {
+      recorded.now = nullptr;
+      recorded.built.erase(place);
+      throw;
     }
-    if (!recorded.not_lifted.empty()) {
-      if (plan.width == 1) throw Unsupported(recorded.not_lifted);
-      build_width(recorded, inputs, 1);
-    }
-    recorded.built_for = edition;
-    plan.lowerings = lowerings.known();
   }
 
   void make_workers() {
+    while (static_cast<std::int64_t>(arenas.size()) < plan.workers) arenas.push_back(std::make_shared<program::Arena>(arrays[0]->device()));
     if (workers && workers->count() == plan.workers && workers->intra_op_threads() == plan.intra_op_threads) return;
-    for (auto& recorded : recordings) recorded.kinds.clear(), recorded.built_for = 0;
     workers = std::make_unique<base::Workers>(plan.workers, plan.intra_op_threads);
-    arenas.clear();
-    for (std::int64_t w = 0; w < plan.workers; ++w) arenas.push_back(std::make_shared<program::Arena>(arrays[0]->device()));
   }
 
-  void build_width(Recorded& recorded, std::span<const Input> inputs, std::int64_t width) {
-    recorded.groups.clear();
-    recorded.kinds.clear();
+  /// Drops what other plans left behind, once this one is here to stay.
+  void settle() {
+    std::int64_t bytes = 0;
+    for (auto& recorded : recordings) {
+      std::erase_if(recorded.built, [&](const auto& entry) { return entry.first != built_for(); });
+      if (!recorded.built.contains(built_for())) recorded.now = nullptr;
+      for (const auto& [key, built] : recorded.built)
+        for (const auto& kind : built.kinds) bytes = std::max(bytes, kind.of_worker[0]->arena_bytes());
+    }
+    arenas.resize(plan.workers);
+    for (auto& arena : arenas) arena->shrink(bytes);
+  }
+
+  void build_width(const Recorded& recorded, Built& built, std::span<const Input> inputs, std::int64_t width) {
+    built.groups.clear();
+    built.kinds.clear();
     for (std::int64_t first = 0; first < lanes();) {
       std::int64_t end = first + 1;
       while (end < std::min(first + width, lanes()) && recorded.structure_of_lane[end] == recorded.structure_of_lane[first]) ++end;
       const auto begin = recorded.program_of_lane.begin();
       std::vector<std::size_t> numbers(begin + first, begin + end);
       std::size_t kind = 0;
-      while (kind < recorded.kinds.size() && recorded.kinds[kind].numbers != numbers) ++kind;
-      if (kind == recorded.kinds.size()) recorded.kinds.push_back(lift_group(recorded, inputs, first, std::move(numbers)));
-      recorded.groups.push_back({first, end - first, kind});
+      while (kind < built.kinds.size() && built.kinds[kind].numbers != numbers) ++kind;
+      if (kind == built.kinds.size()) built.kinds.push_back(lift_group(recorded, inputs, first, std::move(numbers)));
+      built.groups.push_back({first, end - first, kind});
       first = end;
     }
   }
@@ -294,7 +332,8 @@ struct RecordedFunction::State {
     const base::IntraOpThreads threads(plan.intra_op_threads);
     auto lifted = lanes::lift(request, lowerings);
     Kind kind{std::move(numbers), std::move(lifted.report), {}};
-    for (auto& arena : arenas) kind.of_worker.push_back(std::make_unique<program::Executable>(lifted.program, arena));
+    for (std::int64_t worker = 0; worker < plan.workers; ++worker)
+      kind.of_worker.push_back(std::make_unique<program::Executable>(lifted.program, arenas[worker]));
     return kind;
   }
 
@@ -302,18 +341,19 @@ struct RecordedFunction::State {
 
   /// Compares the replay with the plain function on copies of the state of the first and the last lane.
   void check(Recorded& recorded, std::span<const Input> inputs) {
-    check_lane(recorded, inputs, recorded.groups.front(), 0);
-    if (recorded.groups.back().first + recorded.groups.back().width > 1) check_lane(recorded, inputs, recorded.groups.back(), recorded.groups.back().width - 1);
-    --recorded.checks_left;
-    recorded.checked_on.clear();
-    for (const auto& input : inputs) recorded.checked_on.push_back(input.tensor.clone());
+    const auto& groups = recorded.now->groups;
+    check_lane(recorded, inputs, groups.front(), 0);
+    if (lanes() > 1) check_lane(recorded, inputs, groups.back(), groups.back().width - 1);
+    --recorded.now->checks_left;
+    recorded.now->checked_on.clear();
+    for (const auto& input : inputs) recorded.now->checked_on.push_back({input.tensor.clone(), input.per_lane});
   }
 
-  bool wants_check(const Recorded& recorded, std::span<const Input> inputs) const {
-    if (recorded.checks_left == 0) return false;
-    for (std::size_t k = 0; k < recorded.checked_on.size(); ++k)
-      if (!recorded.checked_on[k].equal(inputs[k].tensor)) return true;
-    return recorded.checked_on.empty();
+  static bool wants_check(const Built& built, std::span<const Input> inputs) {
+    if (built.checks_left == 0) return false;
+    for (std::size_t k = 0; k < built.checked_on.size(); ++k)
+      if (!built.checked_on[k].tensor.equal(inputs[k].tensor)) return true;
+    return built.checked_on.empty();
   }
 
   void check_lane(const Recorded& recorded, std::span<const Input> inputs, const Group& group, std::int64_t index) {
@@ -329,7 +369,7 @@ struct RecordedFunction::State {
       for (const auto& result : function(lane, own)) plain.push_back(result.defined() ? result.detach().clone() : at::Tensor());
       for (const auto& row : rows) plain_state.push_back(row.clone());
     });
-    auto& executable = *recorded.kinds[group.kind].of_worker[0];
+    auto& executable = *recorded.now->kinds[group.kind].of_worker[0];
     const base::IntraOpThreads threads(plan.intra_op_threads);
     executable.bind({state, group_inputs(inputs, group.first, group.width), generators(group.first, group.width, true)});
     executable.run();
@@ -369,12 +409,13 @@ struct RecordedFunction::State {
       if (recordings.size() > options.limit) recordings.pop_back(), ++dropped;
     }
     auto& recorded = recordings.front();
-    if (recorded.built_for != edition) build(recorded, inputs);
+    if (!recorded.now) build(recorded, inputs);
+    if (++runs_by_plan == kSettled) settle();
     return recorded;
   }
 
   void run_group(const Recorded& recorded, std::span<const Input> inputs, const Group& group, std::int64_t worker, const After& after) {
-    auto& executable = *recorded.kinds[group.kind].of_worker[worker];
+    auto& executable = *recorded.now->kinds[group.kind].of_worker[worker];
     executable.bind({stacked(group.first, group.width), group_inputs(inputs, group.first, group.width), generators(group.first, group.width, false)});
     executable.run();
     std::vector<at::Tensor> results;
@@ -404,12 +445,12 @@ void RecordedFunction::run(std::span<const Input> given, const After& after) {
   std::vector<Input> inputs;
   for (const auto& input : given) inputs.push_back(bindable(input));
   auto& recorded = state.recorded_for(inputs);
-  if (state.wants_check(recorded, inputs)) state.check(recorded, inputs);
+  if (State::wants_check(*recorded.now, inputs)) state.check(recorded, inputs);
   const auto workers = state.workers->count();
-  const auto groups = static_cast<std::int64_t>(recorded.groups.size());
+  const auto groups = static_cast<std::int64_t>(recorded.now->groups.size());
   state.workers->each([&](std::int64_t worker) {
     const at::NoGradGuard no_grad;
-    for (std::int64_t g = worker; g < groups; g += workers) state.run_group(recorded, inputs, recorded.groups[g], worker, after);
+    for (std::int64_t g = worker; g < groups; g += workers) state.run_group(recorded, inputs, recorded.now->groups[g], worker, after);
   });
 }
 
@@ -418,9 +459,11 @@ const plan::Plan& RecordedFunction::plan() const { return state_->plan; }
 void RecordedFunction::set_plan(plan::Plan plan) {
   HFTA_CHECK(plan.width >= 1, "train::record: expected a group width of at least 1, got ", plan.width);
   auto& state = *state_;
-  state.lowerings = lanes::LoweringTable(plan.lowerings);
+  if (state.lowerings.add(plan.lowerings))
+    for (auto& recorded : state.recordings) recorded.built.clear();
+  for (auto& recorded : state.recordings) recorded.now = nullptr;
   state.plan = std::move(plan);
-  ++state.edition;
+  state.runs_by_plan = 0;
 }
 
 std::string RecordedFunction::report() const {
@@ -428,15 +471,14 @@ std::string RecordedFunction::report() const {
   const auto& state = *state_;
   out << state.recordings.size() << " recordings kept (at most " << state.options.limit << "), " << state.dropped << " dropped\n";
   for (const auto& recorded : state.recordings) {
-    out << recorded.groups.size() << " groups of up to " << state.plan.width << " lanes on " << state.plan.workers << " workers, " << recorded.kinds.size()
-        << " programs";
-    if (!recorded.kinds.empty()) out << ", " << recorded.kinds[0].of_worker[0]->program().nodes.size() << " nodes";
-    out << '\n';
     for (const auto& difference : recorded.differences) out << "lanes of another structure do not fuse: " << difference << '\n';
-    if (!recorded.not_lifted.empty()) out << "not fused, one lane at a time: " << recorded.not_lifted << '\n';
-    if (recorded.kinds.empty()) continue;
-    for (const auto& [name, count] : recorded.kinds[0].report.looped) out << "one node per lane: " << name << " (" << count << ")\n";
-    for (const auto& [name, count] : recorded.kinds[0].report.ruled) out << "lowered: " << name << " (" << count << ")\n";
+    if (!recorded.now) continue;
+    const auto& built = *recorded.now;
+    out << built.groups.size() << " groups of up to " << state.plan.width << " lanes on " << state.plan.workers << " workers, " << built.kinds.size() << " programs, "
+        << built.kinds[0].of_worker[0]->program().nodes.size() << " nodes\n";
+    if (!built.not_lifted.empty()) out << "not fused, one lane at a time: " << built.not_lifted << '\n';
+    for (const auto& [name, count] : built.kinds[0].report.looped) out << "one node per lane: " << name << " (" << count << ")\n";
+    for (const auto& [name, count] : built.kinds[0].report.ruled) out << "lowered: " << name << " (" << count << ")\n";
   }
   return out.str();
 }
@@ -444,24 +486,24 @@ std::string RecordedFunction::report() const {
 std::string RecordedFunction::print(std::int64_t repeats) {
   std::ostringstream out;
   auto& state = *state_;
-  for (const auto& recorded : state.recordings)
-    for (std::size_t k = 0; k < recorded.kinds.size(); ++k) {
-      auto& executable = *recorded.kinds[k].of_worker[0];
+  for (const auto& recorded : state.recordings) {
+    if (!recorded.now) continue;
+    for (std::size_t k = 0; k < recorded.now->kinds.size(); ++k) {
+      auto& executable = *recorded.now->kinds[k].of_worker[0];
       const auto& program = executable.program();
       if (repeats == 0) {
         out << to_string(program);
         continue;
       }
-      const auto group = *std::find_if(recorded.groups.begin(), recorded.groups.end(), [&](const Group& g) { return g.kind == k; });
+      const auto group = *std::find_if(recorded.now->groups.begin(), recorded.now->groups.end(), [&](const Group& g) { return g.kind == k; });
       std::vector<at::Tensor> copies;
       for (const auto& tensor : state.stacked(group.first, group.width)) copies.push_back(twin(tensor));
-      std::vector<Input> inputs;
-      for (const auto& tensor : recorded.checked_on) inputs.push_back({tensor, tensor.dim() > 0 && false});
       const base::IntraOpThreads threads(state.plan.intra_op_threads);
-      executable.bind({copies, state.group_inputs(inputs, group.first, group.width), state.generators(group.first, group.width, true)});
+      executable.bind({copies, State::group_inputs(recorded.now->checked_on, group.first, group.width), state.generators(group.first, group.width, true)});
       const auto milliseconds = executable.profile(repeats);
       for (std::size_t i = 0; i < program.nodes.size(); ++i) out << milliseconds[i] << " ms  " << to_string(program, program.nodes[i]) << '\n';
     }
+  }
   return out.str();
 }
 

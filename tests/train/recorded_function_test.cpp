@@ -1,20 +1,10 @@
 #include "hfta/train/recorded_function.h"
 
-#include "hfta/base/error.h"
-#include "hfta/base/threads.h"
-#include "hfta/lanes/typed_array.h"
-#include "hfta/program/random.h"
-#include "tests/support.h"
+#include "tests/train/lanes_against_solo.h"
 
 namespace {
 
 using at::Tensor;
-using hfta::Array;
-using hfta::test::close;
-using hfta::test::same_bits;
-using hfta::test::tolerance;
-using hfta::train::Input;
-using hfta::train::RecordedFunction;
 namespace nn = torch::nn;
 namespace F = torch::nn::functional;
 
@@ -73,19 +63,6 @@ struct EncoderImpl : nn::Module {
 };
 TORCH_MODULE(Encoder);
 
-template <typename Net>
-hfta::train::LaneFunction loss_and_gradients(Array<Net>& array) {
-  return [&array](std::int64_t lane, std::span<const Tensor> inputs) {
-    Net net = array.lane(lane);
-    for (auto& p : net->parameters()) p.mutable_grad() = Tensor();
-    auto loss = F::cross_entropy(net->forward(inputs[0]), inputs[1]);
-    loss.backward();
-    std::vector<Tensor> results{loss.detach()};
-    for (auto& p : net->parameters()) results.push_back(p.grad()), p.mutable_grad() = Tensor();
-    return results;
-  };
-}
-
 struct Case {
   std::int64_t width, workers;
   bool per_lane, training;
@@ -96,41 +73,9 @@ class RecordedFunctionTest : public ::testing::TestWithParam<std::tuple<Case, to
 template <typename Net>
 void expect_equal_to_solo() {
   const auto [setting, dtype] = RecordedFunctionTest::GetParam();
-  torch::set_default_dtype(c10::scalarTypeToTypeMeta(dtype));
-  constexpr std::int64_t lanes = 3;
-  Array<Net> array(lanes, [](std::int64_t lane) { return Net(static_cast<int>(lane)); });
-  Array<Net> solo(lanes, [](std::int64_t lane) { return Net(static_cast<int>(lane)); });
-  array.train(setting.training), solo.train(setting.training);
-  RecordedFunction recorded({&array}, loss_and_gradients(array), {.width = setting.width, .workers = setting.workers});
-  const auto plain = loss_and_gradients(solo);
-  for (int step = 0; step < 3; ++step) {
-    torch::manual_seed(step);
-    const auto x = setting.per_lane ? torch::randn({lanes, 6, 12}) : torch::randn({6, 12}), y = torch::randint(5, {6});
-    const std::vector<Input> inputs{{x, setting.per_lane}, {y, false}};
-    std::vector<std::vector<Tensor>> got(lanes);
-    recorded.run(inputs, [&](std::int64_t first, std::int64_t width, std::span<const Tensor> results) {
-      for (std::int64_t i = 0; i < width; ++i)
-        for (const auto& r : results) got[first + i].push_back(r.defined() ? r[i].clone() : Tensor());
-    });
-    for (std::int64_t lane = 0; lane < lanes; ++lane) {
-      const hfta::base::IntraOpThreads threads(1);
-      const hfta::program::LaneRandom random(solo.generator(lane));
-      const auto expected = plain(lane, std::vector<Tensor>{setting.per_lane ? x[lane] : x, y});
-      ASSERT_EQ(got[lane].size(), expected.size());
-      double scale = 1;
-      for (const auto& e : expected) scale = std::max(scale, e.abs().max().template item<double>());
-      for (std::size_t k = 0; k < expected.size(); ++k)
-        ASSERT_TRUE(close(got[lane][k], expected[k], tolerance(dtype), scale)) << "result " << k << " of lane " << lane << ", step " << step << '\n' << recorded.report();
-      const at::NoGradGuard no_grad;
-      for (std::size_t k = 0; k + 1 < expected.size(); ++k) {
-        solo.lane_parameters(lane)[k].sub_(expected[k + 1], 0.05);
-        array.lane_parameters(lane)[k].sub_(got[lane][k + 1], 0.05);
-      }
-      for (std::size_t k = 0; k < solo.buffers().size(); ++k)
-        ASSERT_TRUE(close(array.lane_buffers(lane)[k], solo.lane_buffers(lane)[k], tolerance(dtype))) << "buffer " << k << " of lane " << lane;
-    }
-  }
-  torch::set_default_dtype(c10::scalarTypeToTypeMeta(torch::kFloat));
+  hfta::test::expect_lanes_equal_solo<Net>([](std::int64_t lane) { return Net(static_cast<int>(lane)); },
+                                           [](Net& net, const Tensor& x, const Tensor& y) { return F::cross_entropy(net->forward(x), y); },
+                                           {.width = setting.width, .workers = setting.workers, .per_lane = setting.per_lane, .training = setting.training, .dtype = dtype});
 }
 
 TEST_P(RecordedFunctionTest, Mlp) { expect_equal_to_solo<Mlp>(); }

@@ -11,12 +11,10 @@
 
 #include "hfta/lanes/array.h"
 #include "hfta/plan/plan.h"
+#include "hfta/train/plain_step.h"
 #include "hfta/train/step.h"
 
 namespace hfta::train {
-
-/// What is recorded of one lane: any code on the lane's modules and inputs that gives tensors (undefined ones allowed).
-using LaneFunction = std::function<std::vector<at::Tensor>(std::int64_t lane, std::span<const at::Tensor> inputs)>;
 
 struct RecordOptions {
   /// Takes tensors that the function captured from outside as constants, instead of refusing them.

@@ -158,10 +158,7 @@ template <typename Run>
 void add_for(std::string_view name, std::string_view overload, std::string_view lowering, Run run) {
   const auto op = c10::Dispatcher::singleton().findSchema({std::string(name), std::string(overload)});
   if (!op) return;
-  // The table keeps the view of the name for the whole process.
-  static std::vector<std::unique_ptr<std::string>> names;
-  names.push_back(std::make_unique<std::string>(overload.empty() ? std::string(name) : std::string(name) + "." + std::string(overload)));
-  add_rules({*names.back(), {{lowering, [op = *op, run](const RuleContext& context, std::span<const LaneValue> values) -> std::optional<std::vector<LaneValue>> {
+  add_rules({toString(op->operator_name()), {{lowering, [op = *op, run](const RuleContext& context, std::span<const LaneValue> values) -> std::optional<std::vector<LaneValue>> {
     return run(op, context, values);
   }}}});
 }

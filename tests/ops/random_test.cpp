@@ -23,7 +23,6 @@ class RandomTest : public ::testing::TestWithParam<std::tuple<std::int64_t, torc
   }
 };
 
-const c10::IValue kNone;
 const RuleCheck kExact{.same_bits = true};
 
 TEST_P(RandomTest, BernoulliDrawsWhatEachLaneAloneDraws) {

@@ -56,7 +56,7 @@ std::optional<AttentionArguments> read(const Arguments& arguments, std::size_t f
 }
 
 /// `(query, key, value, dropout_p, is_causal, attn_mask, scale)`
-Results forward_rule(const RuleContext& context, std::span<const LaneValue> values) {
+Results attention_rule(const RuleContext& context, std::span<const LaneValue> values) {
   const Arguments arguments(context, values);
   const auto attended = read(arguments, 0, 3);
   if (!attended) return std::nullopt;
@@ -67,7 +67,7 @@ Results forward_rule(const RuleContext& context, std::span<const LaneValue> valu
 }
 
 /// `(grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, attn_mask, scale)`
-Results backward_rule(const RuleContext& context, std::span<const LaneValue> values) {
+Results attention_backward_rule(const RuleContext& context, std::span<const LaneValue> values) {
   const Arguments arguments(context, values);
   const auto attended = read(arguments, 1, 6);
   if (!attended) return std::nullopt;
@@ -78,8 +78,8 @@ Results backward_rule(const RuleContext& context, std::span<const LaneValue> val
 }  // namespace
 
 void register_attention_rules() {
-  add_rules({"aten::_scaled_dot_product_flash_attention_for_cpu", {{"folded", forward_rule, true}}});
-  add_rules({"aten::_scaled_dot_product_flash_attention_for_cpu_backward", {{"folded", backward_rule, true}}});
+  add_rules({"aten::_scaled_dot_product_flash_attention_for_cpu", {{"folded", attention_rule, true}}});
+  add_rules({"aten::_scaled_dot_product_flash_attention_for_cpu_backward", {{"folded", attention_backward_rule, true}}});
 }
 
 }  // namespace hfta::ops

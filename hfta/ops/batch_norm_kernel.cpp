@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "hfta/base/vector_targets.h"
+#include "hfta/ops/vector_sums.h"
 
 // Batch norm of all lanes on `[lanes, N, C, S]`, all passes over a channel back to back while it is in cache. Two layouts: planes (S
 // contiguous) and rows (C contiguous: no S, or channels last). A lane's numbers depend on that lane alone.
@@ -18,48 +18,68 @@ namespace {
 using at::Tensor;
 using Optional = std::optional<Tensor>;
 
+template <typename T>
+HFTA_INLINE void affine_of(const T* x, std::int64_t n, T factor, T offset, T* __restrict y) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * factor + offset;
+}
+
+/// `dx = dy * factor + (x - mean) * slope + offset`, numbers of one channel.
+template <typename T>
+struct Coefficients {
+  T mean, factor, slope, offset;
+};
+template <typename T>
+HFTA_INLINE void gradient_of(const T* x, const T* dy, std::int64_t n, Coefficients<T> k, T* __restrict dx) {
+  for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * k.factor + (x[i] - k.mean) * k.slope + k.offset;
+}
+
+// As above for a row with one place of every channel.
+template <typename T>
+HFTA_INLINE void add_row_of(const T* x, std::int64_t n, T* __restrict total) {
+  for (std::int64_t i = 0; i < n; ++i) total[i] += x[i];
+}
+template <typename T>
+HFTA_INLINE void add_products_row_of(const T* x, const T* dy, std::int64_t n, const T* mean, T* __restrict total) {
+  for (std::int64_t i = 0; i < n; ++i) total[i] += (x[i] - mean[i]) * dy[i];
+}
+template <typename T>
+HFTA_INLINE void add_squares_row_of(const T* x, std::int64_t n, const T* mean, T* __restrict total) {
+  for (std::int64_t i = 0; i < n; ++i) total[i] += (x[i] - mean[i]) * (x[i] - mean[i]);
+}
+template <typename T>
+HFTA_INLINE void affine_row_of(const T* x, std::int64_t n, const T* factor, const T* offset, T* __restrict y) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * factor[i] + offset[i];
+}
+template <typename T>
+struct CoefficientRows {
+  const T *mean, *factor, *slope, *offset;
+};
+template <typename T>
+HFTA_INLINE void gradient_row_of(const T* x, const T* dy, std::int64_t n, CoefficientRows<T> k, T* __restrict dx) {
+  for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * k.factor[i] + (x[i] - k.mean[i]) * k.slope[i] + k.offset[i];
+}
+
 // Function multiversioning does not go with templates.
-#define HFTA_BATCH_NORM_KERNELS(T)                                                                                                  \
-  HFTA_VECTOR_TARGETS T sum(const T* x, std::int64_t n) {                                                                           \
-    T total = 0;                                                                                                                    \
-    _Pragma("omp simd reduction(+ : total)") for (std::int64_t i = 0; i < n; ++i) total += x[i];                                     \
-    return total;                                                                                                                   \
-  }                                                                                                                                 \
-  HFTA_VECTOR_TARGETS T squares(const T* x, std::int64_t n, T mean) {                                                               \
-    T total = 0;                                                                                                                    \
-    _Pragma("omp simd reduction(+ : total)") for (std::int64_t i = 0; i < n; ++i) total += (x[i] - mean) * (x[i] - mean);            \
-    return total;                                                                                                                   \
-  }                                                                                                                                 \
-  HFTA_VECTOR_TARGETS T products(const T* x, const T* dy, std::int64_t n, T mean) {                                                 \
-    T total = 0;                                                                                                                    \
-    _Pragma("omp simd reduction(+ : total)") for (std::int64_t i = 0; i < n; ++i) total += (x[i] - mean) * dy[i];                    \
-    return total;                                                                                                                   \
-  }                                                                                                                                 \
-  HFTA_VECTOR_TARGETS void affine(const T* x, std::int64_t n, T factor, T offset, T* y) {                                           \
-    _Pragma("omp simd") for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * factor + offset;                                          \
-  }                                                                                                                                 \
-  HFTA_VECTOR_TARGETS void gradient(const T* x, const T* dy, std::int64_t n, T mean, T factor, T slope, T offset, T* dx) {          \
-    _Pragma("omp simd") for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * factor + (x[i] - mean) * slope + offset;                \
-  }                                                                                                                                 \
-  HFTA_VECTOR_TARGETS void add_row(const T* x, std::int64_t n, T* total) {                                                          \
-    _Pragma("omp simd") for (std::int64_t i = 0; i < n; ++i) total[i] += x[i];                                                       \
-  }                                                                                                                                 \
-  HFTA_VECTOR_TARGETS void add_squares_row(const T* x, std::int64_t n, const T* mean, T* total) {                                   \
-    _Pragma("omp simd") for (std::int64_t i = 0; i < n; ++i) total[i] += (x[i] - mean[i]) * (x[i] - mean[i]);                        \
-  }                                                                                                                                 \
-  HFTA_VECTOR_TARGETS void add_products_row(const T* x, const T* dy, std::int64_t n, const T* mean, T* total) {                     \
-    _Pragma("omp simd") for (std::int64_t i = 0; i < n; ++i) total[i] += (x[i] - mean[i]) * dy[i];                                   \
-  }                                                                                                                                 \
-  HFTA_VECTOR_TARGETS void affine_row(const T* x, std::int64_t n, const T* factor, const T* offset, T* y) {                         \
-    _Pragma("omp simd") for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * factor[i] + offset[i];                                    \
-  }                                                                                                                                 \
-  HFTA_VECTOR_TARGETS void gradient_row(const T* x, const T* dy, std::int64_t n, const T* mean, const T* factor, const T* slope,    \
-                                        const T* offset, T* dx) {                                                                   \
-    _Pragma("omp simd") for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * factor[i] + (x[i] - mean[i]) * slope[i] + offset[i];    \
-  }
-HFTA_BATCH_NORM_KERNELS(float)
-HFTA_BATCH_NORM_KERNELS(double)
-#undef HFTA_BATCH_NORM_KERNELS
+HFTA_VECTOR_TARGETS float sum(const float* x, std::int64_t n) { return sum_of(x, n); }
+HFTA_VECTOR_TARGETS double sum(const double* x, std::int64_t n) { return sum_of(x, n); }
+HFTA_VECTOR_TARGETS float squares(const float* x, std::int64_t n, float mean) { return squares_of(x, n, mean); }
+HFTA_VECTOR_TARGETS double squares(const double* x, std::int64_t n, double mean) { return squares_of(x, n, mean); }
+HFTA_VECTOR_TARGETS float products(const float* x, const float* dy, std::int64_t n, float mean) { return products_of(x, dy, n, mean); }
+HFTA_VECTOR_TARGETS double products(const double* x, const double* dy, std::int64_t n, double mean) { return products_of(x, dy, n, mean); }
+HFTA_VECTOR_TARGETS void affine(const float* x, std::int64_t n, float factor, float offset, float* y) { affine_of(x, n, factor, offset, y); }
+HFTA_VECTOR_TARGETS void affine(const double* x, std::int64_t n, double factor, double offset, double* y) { affine_of(x, n, factor, offset, y); }
+HFTA_VECTOR_TARGETS void gradient(const float* x, const float* dy, std::int64_t n, Coefficients<float> k, float* dx) { gradient_of(x, dy, n, k, dx); }
+HFTA_VECTOR_TARGETS void gradient(const double* x, const double* dy, std::int64_t n, Coefficients<double> k, double* dx) { gradient_of(x, dy, n, k, dx); }
+HFTA_VECTOR_TARGETS void add_row(const float* x, std::int64_t n, float* total) { add_row_of(x, n, total); }
+HFTA_VECTOR_TARGETS void add_row(const double* x, std::int64_t n, double* total) { add_row_of(x, n, total); }
+HFTA_VECTOR_TARGETS void add_products_row(const float* x, const float* dy, std::int64_t n, const float* mean, float* total) { add_products_row_of(x, dy, n, mean, total); }
+HFTA_VECTOR_TARGETS void add_products_row(const double* x, const double* dy, std::int64_t n, const double* mean, double* total) { add_products_row_of(x, dy, n, mean, total); }
+HFTA_VECTOR_TARGETS void add_squares_row(const float* x, std::int64_t n, const float* mean, float* total) { add_squares_row_of(x, n, mean, total); }
+HFTA_VECTOR_TARGETS void add_squares_row(const double* x, std::int64_t n, const double* mean, double* total) { add_squares_row_of(x, n, mean, total); }
+HFTA_VECTOR_TARGETS void affine_row(const float* x, std::int64_t n, const float* factor, const float* offset, float* y) { affine_row_of(x, n, factor, offset, y); }
+HFTA_VECTOR_TARGETS void affine_row(const double* x, std::int64_t n, const double* factor, const double* offset, double* y) { affine_row_of(x, n, factor, offset, y); }
+HFTA_VECTOR_TARGETS void gradient_row(const float* x, const float* dy, std::int64_t n, CoefficientRows<float> k, float* dx) { gradient_row_of(x, dy, n, k, dx); }
+HFTA_VECTOR_TARGETS void gradient_row(const double* x, const double* dy, std::int64_t n, CoefficientRows<double> k, double* dx) { gradient_row_of(x, dy, n, k, dx); }
 
 /// One lane's `[N, C, S]`.
 template <typename T>
@@ -171,12 +191,12 @@ struct BatchNormGradientJob {
     const LanePlanes<T> dx(*grad_input, lane);
     if (rows) {
       each_row(x, [&](std::int64_t n, std::int64_t s) {
-        gradient_row(x.row(n, s), dy.row(n, s), x.c, center, factor.data(), slope.data(), offset.data(), dx.row(n, s));
+        gradient_row(x.row(n, s), dy.row(n, s), x.c, CoefficientRows<T>{center, factor.data(), slope.data(), offset.data()}, dx.row(n, s));
       });
       return;
     }
     for (std::int64_t c = 0; c < x.c; ++c)
-      for (std::int64_t n = 0; n < x.n; ++n) gradient(x.plane(n, c), dy.plane(n, c), x.s, center[c], factor[c], slope[c], offset[c], dx.plane(n, c));
+      for (std::int64_t n = 0; n < x.n; ++n) gradient(x.plane(n, c), dy.plane(n, c), x.s, Coefficients<T>{center[c], factor[c], slope[c], offset[c]}, dx.plane(n, c));
   }
 
   /// Sums of the gradient and of its products with the deviations, per channel.

@@ -94,17 +94,17 @@ Results results(std::optional<LaneTensor> value) {
 }
 
 /// `(Tensor weight, Tensor indices, SymInt padding_idx, bool scale_grad_by_freq, bool sparse)`
-Results forward_rule(const Arguments& arguments, EmbeddingLowering lowering) {
+Results embedding_rule(const Arguments& arguments, EmbeddingLowering lowering) {
   return results(embedding(arguments.required(0), arguments.required(1), arguments.lanes(), lowering));
 }
 
 /// `(Tensor grad_output, Tensor indices, SymInt num_weights, SymInt padding_idx, bool scale_grad_by_freq)`
-Results backward_rule(const Arguments& arguments, EmbeddingLowering lowering) {
+Results embedding_backward_rule(const Arguments& arguments, EmbeddingLowering lowering) {
   const EmbeddingGradientOptions options{arguments.plain(2).toInt(), arguments.plain(3).toInt(), arguments.plain(4).toBool()};
   return results(embedding_backward(arguments.required(0), arguments.required(1), options, arguments.lanes(), lowering));
 }
 
-void add(const char* name, Results (*run)(const Arguments&, EmbeddingLowering)) {
+void add_embedding(const char* name, Results (*run)(const Arguments&, EmbeddingLowering)) {
   OperatorRules rules{name, {}};
   for (const auto lowering : kEmbeddingLowerings) {
     const bool fused = lowering == EmbeddingLowering::Fused;
@@ -127,8 +127,8 @@ void add_looped(const char* name, const char* overload = "") {
 }  // namespace
 
 void register_embedding_rules() {
-  add("aten::embedding", forward_rule);
-  add("aten::embedding_dense_backward", backward_rule);
+  add_embedding("aten::embedding", embedding_rule);
+  add_embedding("aten::embedding_dense_backward", embedding_backward_rule);
   for (const char* name : {"aten::embedding_renorm_", "aten::_embedding_bag", "aten::_embedding_bag_forward_only", "aten::_embedding_bag_backward",
                            "aten::_embedding_bag_dense_backward", "aten::_embedding_bag_per_sample_weights_backward"})
     add_looped(name);

@@ -29,7 +29,7 @@ void each_index(const Tensor& indices, std::int64_t lane, Visit visit) {
   }
 }
 
-Tensor& forward_out(const Tensor& table, const Tensor& indices, Tensor& out) {
+Tensor& embedding_out(const Tensor& table, const Tensor& indices, Tensor& out) {
   const auto lanes = table.size(0), rows = table.size(1), row_bytes = table.size(2) * static_cast<std::int64_t>(table.element_size());
   const auto item = static_cast<std::int64_t>(table.element_size());
   const auto* from = static_cast<const char*>(table.const_data_ptr());
@@ -44,9 +44,9 @@ Tensor& forward_out(const Tensor& table, const Tensor& indices, Tensor& out) {
   return out;
 }
 
-Tensor forward_new(const Tensor& table, const Tensor& indices) {
+Tensor embedding_new(const Tensor& table, const Tensor& indices) {
   auto out = at::empty({table.size(0), indices.size(1), table.size(2)}, table.options());
-  return forward_out(table, indices, out);
+  return embedding_out(table, indices, out);
 }
 
 template <typename T>
@@ -73,15 +73,15 @@ void backward(const Tensor& gradient, const Tensor& indices, std::int64_t paddin
   });
 }
 
-Tensor& backward_out(const Tensor& gradient, const Tensor& indices, std::int64_t, std::int64_t padding, bool by_frequency, Tensor& out) {
+Tensor& embedding_backward_out(const Tensor& gradient, const Tensor& indices, std::int64_t, std::int64_t padding, bool by_frequency, Tensor& out) {
   if (out.scalar_type() == at::kFloat) backward<float>(gradient, indices, padding, by_frequency, out);
   else backward<double>(gradient, indices, padding, by_frequency, out);
   return out;
 }
 
-Tensor backward_new(const Tensor& gradient, const Tensor& indices, std::int64_t rows, std::int64_t padding, bool by_frequency) {
+Tensor embedding_backward_new(const Tensor& gradient, const Tensor& indices, std::int64_t rows, std::int64_t padding, bool by_frequency) {
   auto out = at::empty({gradient.size(0), rows, gradient.size(2)}, gradient.options());
-  return backward_out(gradient, indices, rows, padding, by_frequency, out);
+  return embedding_backward_out(gradient, indices, rows, padding, by_frequency, out);
 }
 
 }  // namespace
@@ -94,8 +94,8 @@ TORCH_LIBRARY_FRAGMENT(hfta, library) {
   library.def("embedding_backward(Tensor grad_output, Tensor indices, int rows, int padding_index, bool scale_by_frequency) -> Tensor");
   library.def(
       "embedding_backward.out(Tensor grad_output, Tensor indices, int rows, int padding_index, bool scale_by_frequency, *, Tensor(a!) out) -> Tensor(a!)");
-  library.impl("embedding", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::forward_new));
-  library.impl("embedding.out", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::forward_out));
-  library.impl("embedding_backward", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::backward_new));
-  library.impl("embedding_backward.out", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::backward_out));
+  library.impl("embedding", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::embedding_new));
+  library.impl("embedding.out", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::embedding_out));
+  library.impl("embedding_backward", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::embedding_backward_new));
+  library.impl("embedding_backward.out", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::embedding_backward_out));
 }

@@ -146,7 +146,7 @@ namespace {
 using Results = std::optional<std::vector<LaneValue>>;
 
 /// `(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps)`
-Results forward_rule(const Arguments& arguments, LayerNormLowering lowering) {
+Results layer_norm_rule(const Arguments& arguments, LayerNormLowering lowering) {
   const LayerNormArguments read{arguments.required(0), static_cast<std::int64_t>(arguments.integers(1).size()), arguments.tensor(2), arguments.tensor(3)};
   const auto result = layer_norm(read, arguments.numbers(4), arguments.lanes(), lowering);
   if (!result) return std::nullopt;
@@ -154,7 +154,7 @@ Results forward_rule(const Arguments& arguments, LayerNormLowering lowering) {
 }
 
 /// `(Tensor grad_out, Tensor input, SymInt[] normalized_shape, Tensor mean, Tensor rstd, Tensor? weight, Tensor? bias, bool[3] output_mask)`
-Results backward_rule(const Arguments& arguments, LayerNormLowering lowering) {
+Results layer_norm_backward_rule(const Arguments& arguments, LayerNormLowering lowering) {
   const LayerNormArguments read{arguments.required(1), static_cast<std::int64_t>(arguments.integers(2).size()), arguments.tensor(5), arguments.tensor(6)};
   const auto wanted = arguments.booleans(7);
   // LibTorch leaves out the gradients of parameters that are not there, whatever is asked for.
@@ -165,7 +165,7 @@ Results backward_rule(const Arguments& arguments, LayerNormLowering lowering) {
   return std::vector<LaneValue>{or_none(result->input), or_none(result->weight), or_none(result->bias)};
 }
 
-void add(const char* name, Results (*run)(const Arguments&, LayerNormLowering)) {
+void add_layer_norm(const char* name, Results (*run)(const Arguments&, LayerNormLowering)) {
   OperatorRules rules{name, {}};
   for (const auto lowering : kLayerNormLowerings) {
     const bool fused = lowering == LayerNormLowering::Fused;
@@ -179,8 +179,8 @@ void add(const char* name, Results (*run)(const Arguments&, LayerNormLowering)) 
 }  // namespace
 
 void register_layer_norm_rules() {
-  add("aten::native_layer_norm", forward_rule);
-  add("aten::native_layer_norm_backward", backward_rule);
+  add_layer_norm("aten::native_layer_norm", layer_norm_rule);
+  add_layer_norm("aten::native_layer_norm_backward", layer_norm_backward_rule);
 }
 
 }  // namespace hfta::ops

@@ -7,7 +7,7 @@
 #include <optional>
 #include <tuple>
 
-#include "hfta/base/vector_targets.h"
+#include "hfta/ops/vector_sums.h"
 
 // Rows of N values with weights that change from lane to lane. Inputs are `[lanes, A, B, N]` with any strides but the last, which is 1:
 // so neither a lane axis inside the batch nor an expanded value is copied.
@@ -18,53 +18,60 @@ namespace {
 using at::Tensor;
 using Optional = std::optional<Tensor>;
 
-#define HFTA_NORM_KERNELS(T)                                                                                                            \
-  HFTA_VECTOR_TARGETS void moments(const T* x, std::int64_t n, T eps, T* mean, T* inverse_std) {                                         \
-    T sum = 0, squares = 0;                                                                                                             \
-    _Pragma("omp simd reduction(+ : sum)") for (std::int64_t i = 0; i < n; ++i) sum += x[i];                                             \
-    const T center = sum / static_cast<T>(n);                                                                                           \
-    _Pragma("omp simd reduction(+ : squares)") for (std::int64_t i = 0; i < n; ++i) squares += (x[i] - center) * (x[i] - center);        \
-    *mean = center;                                                                                                                     \
-    *inverse_std = 1 / std::sqrt(squares / static_cast<T>(n) + eps);                                                                    \
-  }                                                                                                                                     \
-  HFTA_VECTOR_TARGETS void scale(const T* x, const T* weight, const T* bias, std::int64_t n, T mean, T inverse_std, T* y) {             \
-    if (weight && bias) {                                                                                                               \
-      _Pragma("omp simd") for (std::int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * inverse_std * weight[i] + bias[i];                 \
-    } else {                                                                                                                            \
-      for (std::int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * inverse_std * (weight ? weight[i] : T(1)) + (bias ? bias[i] : T(0));   \
-    }                                                                                                                                   \
-  }                                                                                                                                     \
-  HFTA_VECTOR_TARGETS void row_gradient(const T* dy, const T* x, const T* weight, std::int64_t n, T mean, T inverse_std, T* dx) {       \
-    T sum = 0, projected = 0;                                                                                                           \
-    if (weight) {                                                                                                                       \
-      _Pragma("omp simd reduction(+ : sum, projected)") for (std::int64_t i = 0; i < n; ++i) {                                          \
-        const T g = dy[i] * weight[i];                                                                                                  \
-        sum += g, projected += g * (x[i] - mean);                                                                                       \
-      }                                                                                                                                 \
-    } else {                                                                                                                            \
-      _Pragma("omp simd reduction(+ : sum, projected)") for (std::int64_t i = 0; i < n; ++i) {                                          \
-        sum += dy[i], projected += dy[i] * (x[i] - mean);                                                                               \
-      }                                                                                                                                 \
-    }                                                                                                                                   \
-    const T a = sum / static_cast<T>(n), b = projected * inverse_std * inverse_std / static_cast<T>(n);                                 \
-    if (weight) {                                                                                                                       \
-      _Pragma("omp simd") for (std::int64_t i = 0; i < n; ++i) dx[i] = inverse_std * (dy[i] * weight[i] - a - (x[i] - mean) * b);        \
-    } else {                                                                                                                            \
-      _Pragma("omp simd") for (std::int64_t i = 0; i < n; ++i) dx[i] = inverse_std * (dy[i] - a - (x[i] - mean) * b);                    \
-    }                                                                                                                                   \
-  }                                                                                                                                     \
-  HFTA_VECTOR_TARGETS void add_parameters(const T* dy, const T* x, std::int64_t n, T mean, T inverse_std, T* dweight, T* dbias) {       \
-    if (dweight) {                                                                                                                      \
-      _Pragma("omp simd") for (std::int64_t i = 0; i < n; ++i) dweight[i] += dy[i] * (x[i] - mean) * inverse_std;                        \
-    }                                                                                                                                   \
-    if (dbias) {                                                                                                                        \
-      _Pragma("omp simd") for (std::int64_t i = 0; i < n; ++i) dbias[i] += dy[i];                                                        \
-    }                                                                                                                                   \
+template <typename T>
+HFTA_INLINE void moments_of(const T* x, std::int64_t n, T eps, T* mean, T* inverse_std) {
+  const T center = sum_of(x, n) / static_cast<T>(n);
+  *mean = center;
+  *inverse_std = 1 / std::sqrt(squares_of(x, n, center) / static_cast<T>(n) + eps);
+}
+
+template <typename T>
+HFTA_INLINE void scaled_row(const T* x, const T* weight, const T* bias, std::int64_t n, T mean, T inverse_std, T* __restrict y) {
+  if (weight && bias) {
+    for (std::int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * inverse_std * weight[i] + bias[i];
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * inverse_std * (weight ? weight[i] : T(1)) + (bias ? bias[i] : T(0));
   }
+}
+
+/// Gradient of a row; a weighted gradient is kept in `dx` between the passes.
+template <typename T>
+HFTA_INLINE void row_gradient_of(const T* dy, const T* x, const T* weight, std::int64_t n, T mean, T inverse_std, T* __restrict dx) {
+  for (std::int64_t i = 0; i < n; ++i) dx[i] = weight ? dy[i] * weight[i] : dy[i];
+  const T a = sum_of<T>(dx, n) / static_cast<T>(n);
+  const T b = products_of<T>(x, dx, n, mean) * inverse_std * inverse_std / static_cast<T>(n);
+  for (std::int64_t i = 0; i < n; ++i) dx[i] = inverse_std * (dx[i] - a - (x[i] - mean) * b);
+}
+
+template <typename T>
+HFTA_INLINE void add_parameters_of(const T* dy, const T* x, std::int64_t n, T mean, T inverse_std, T* __restrict dweight, T* __restrict dbias) {
+  if (dweight)
+    for (std::int64_t i = 0; i < n; ++i) dweight[i] += dy[i] * (x[i] - mean) * inverse_std;
+  if (dbias)
+    for (std::int64_t i = 0; i < n; ++i) dbias[i] += dy[i];
+}
+
 // Function multiversioning does not go with templates.
-HFTA_NORM_KERNELS(float)
-HFTA_NORM_KERNELS(double)
-#undef HFTA_NORM_KERNELS
+HFTA_VECTOR_TARGETS void moments(const float* x, std::int64_t n, float eps, float* mean, float* inverse_std) { moments_of(x, n, eps, mean, inverse_std); }
+HFTA_VECTOR_TARGETS void moments(const double* x, std::int64_t n, double eps, double* mean, double* inverse_std) { moments_of(x, n, eps, mean, inverse_std); }
+HFTA_VECTOR_TARGETS void scale(const float* x, const float* weight, const float* bias, std::int64_t n, float mean, float inverse_std, float* y) {
+  scaled_row(x, weight, bias, n, mean, inverse_std, y);
+}
+HFTA_VECTOR_TARGETS void scale(const double* x, const double* weight, const double* bias, std::int64_t n, double mean, double inverse_std, double* y) {
+  scaled_row(x, weight, bias, n, mean, inverse_std, y);
+}
+HFTA_VECTOR_TARGETS void row_gradient(const float* dy, const float* x, const float* weight, std::int64_t n, float mean, float inverse_std, float* dx) {
+  row_gradient_of(dy, x, weight, n, mean, inverse_std, dx);
+}
+HFTA_VECTOR_TARGETS void row_gradient(const double* dy, const double* x, const double* weight, std::int64_t n, double mean, double inverse_std, double* dx) {
+  row_gradient_of(dy, x, weight, n, mean, inverse_std, dx);
+}
+HFTA_VECTOR_TARGETS void add_parameters(const float* dy, const float* x, std::int64_t n, float mean, float inverse_std, float* dweight, float* dbias) {
+  add_parameters_of(dy, x, n, mean, inverse_std, dweight, dbias);
+}
+HFTA_VECTOR_TARGETS void add_parameters(const double* dy, const double* x, std::int64_t n, double mean, double inverse_std, double* dweight, double* dbias) {
+  add_parameters_of(dy, x, n, mean, inverse_std, dweight, dbias);
+}
 
 struct RowShape {
   std::int64_t lanes, outer, inner, n;
@@ -121,21 +128,21 @@ void backward(const Tensor& gradient, const Tensor& input, const Tensor& mean, c
   });
 }
 
-std::tuple<Tensor&, Tensor&, Tensor&> forward_out(const Tensor& input, const Optional& weight, const Optional& bias, at::ArrayRef<double> eps,
+std::tuple<Tensor&, Tensor&, Tensor&> layer_norm_out(const Tensor& input, const Optional& weight, const Optional& bias, at::ArrayRef<double> eps,
                                                   Tensor& output, Tensor& mean, Tensor& inverse_std) {
   if (input.scalar_type() == at::kFloat) forward<float>(input, weight, bias, eps, output, mean, inverse_std);
   else forward<double>(input, weight, bias, eps, output, mean, inverse_std);
   return {output, mean, inverse_std};
 }
 
-std::tuple<Tensor, Tensor, Tensor> forward_new(const Tensor& input, const Optional& weight, const Optional& bias, at::ArrayRef<double> eps) {
+std::tuple<Tensor, Tensor, Tensor> layer_norm_new(const Tensor& input, const Optional& weight, const Optional& bias, at::ArrayRef<double> eps) {
   const auto rows = input.sizes().slice(0, 3);
   auto output = at::empty(input.sizes(), input.options()), mean = at::empty(rows, input.options()), inverse_std = at::empty(rows, input.options());
-  forward_out(input, weight, bias, eps, output, mean, inverse_std);
+  layer_norm_out(input, weight, bias, eps, output, mean, inverse_std);
   return {output, mean, inverse_std};
 }
 
-std::tuple<Tensor, Tensor, Tensor> backward_new(const Tensor& gradient, const Tensor& input, const Tensor& mean, const Tensor& inverse_std,
+std::tuple<Tensor, Tensor, Tensor> layer_norm_backward_new(const Tensor& gradient, const Tensor& input, const Tensor& mean, const Tensor& inverse_std,
                                                 const Optional& weight, std::array<bool, 3> mask) {
   Tensor dx, dweight, dbias;
   if (mask[0]) dx = at::empty(input.sizes(), input.options());
@@ -146,7 +153,7 @@ std::tuple<Tensor, Tensor, Tensor> backward_new(const Tensor& gradient, const Te
   return {dx, dweight, dbias};
 }
 
-std::tuple<Tensor&, Tensor&, Tensor&> backward_out(const Tensor& gradient, const Tensor& input, const Tensor& mean, const Tensor& inverse_std,
+std::tuple<Tensor&, Tensor&, Tensor&> layer_norm_backward_out(const Tensor& gradient, const Tensor& input, const Tensor& mean, const Tensor& inverse_std,
                                                    const Optional& weight, std::array<bool, 3> mask, Tensor& dx, Tensor& dweight, Tensor& dbias) {
   Tensor none;
   auto &to_x = mask[0] ? dx : none, &to_weight = mask[1] ? dweight : none, &to_bias = mask[2] ? dbias : none;
@@ -169,8 +176,8 @@ TORCH_LIBRARY_FRAGMENT(hfta, library) {
   library.def(
       "layer_norm_backward.out(Tensor grad_output, Tensor input, Tensor mean, Tensor inverse_std, Tensor? weight, bool[3] output_mask, *, "
       "Tensor(a!) grad_input, Tensor(b!) grad_weight, Tensor(c!) grad_bias) -> (Tensor(a!), Tensor(b!), Tensor(c!))");
-  library.impl("layer_norm", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::forward_new));
-  library.impl("layer_norm.out", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::forward_out));
-  library.impl("layer_norm_backward", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::backward_new));
-  library.impl("layer_norm_backward.out", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::backward_out));
+  library.impl("layer_norm", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::layer_norm_new));
+  library.impl("layer_norm.out", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::layer_norm_out));
+  library.impl("layer_norm_backward", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::layer_norm_backward_new));
+  library.impl("layer_norm_backward.out", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::layer_norm_backward_out));
 }

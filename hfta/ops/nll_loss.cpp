@@ -133,20 +133,20 @@ NllLossArguments read(const Arguments& arguments, std::size_t first) {
 }
 
 /// `(Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index)`
-Results forward_rule(const Arguments& arguments, NllLossLowering lowering) {
+Results nll_loss_rule(const Arguments& arguments, NllLossLowering lowering) {
   const auto result = nll_loss(read(arguments, 0), arguments.lanes(), lowering);
   if (!result) return std::nullopt;
   return std::vector<LaneValue>{result->loss, result->total_weight};
 }
 
 /// `(Tensor grad_output, Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index, Tensor total_weight)`
-Results backward_rule(const Arguments& arguments, NllLossLowering lowering) {
+Results nll_loss_backward_rule(const Arguments& arguments, NllLossLowering lowering) {
   const auto result = nll_loss_backward(arguments.required(0), read(arguments, 1), arguments.required(6), arguments.lanes(), lowering);
   if (!result) return std::nullopt;
   return std::vector<LaneValue>{*result};
 }
 
-void add(const char* name, Results (*run)(const Arguments&, NllLossLowering)) {
+void add_nll_loss(const char* name, Results (*run)(const Arguments&, NllLossLowering)) {
   OperatorRules rules{name, {}};
   for (const auto lowering : kNllLossLowerings) {
     const bool fused = lowering == NllLossLowering::Fused;
@@ -160,10 +160,10 @@ void add(const char* name, Results (*run)(const Arguments&, NllLossLowering)) {
 }  // namespace
 
 void register_nll_loss_rules() {
-  add("aten::nll_loss_forward", forward_rule);
-  add("aten::nll_loss2d_forward", forward_rule);
-  add("aten::nll_loss_backward", backward_rule);
-  add("aten::nll_loss2d_backward", backward_rule);
+  add_nll_loss("aten::nll_loss_forward", nll_loss_rule);
+  add_nll_loss("aten::nll_loss2d_forward", nll_loss_rule);
+  add_nll_loss("aten::nll_loss_backward", nll_loss_backward_rule);
+  add_nll_loss("aten::nll_loss2d_backward", nll_loss_backward_rule);
 }
 
 }  // namespace hfta::ops

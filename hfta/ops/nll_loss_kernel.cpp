@@ -94,7 +94,7 @@ std::vector<std::int64_t> output_sizes(const at::Tensor& self, std::int64_t redu
   return {self.size(0)};
 }
 
-std::tuple<at::Tensor&, at::Tensor&> forward_out(const at::Tensor& self, const at::Tensor& target, const std::optional<at::Tensor>& weight,
+std::tuple<at::Tensor&, at::Tensor&> nll_loss_out(const at::Tensor& self, const at::Tensor& target, const std::optional<at::Tensor>& weight,
                                                  std::int64_t reduction, std::int64_t ignored, at::Tensor& output, at::Tensor& total_weight) {
   const auto shape = shape_of(self, reduction, ignored);
   output.resize_(output_sizes(self, reduction));
@@ -105,14 +105,14 @@ std::tuple<at::Tensor&, at::Tensor&> forward_out(const at::Tensor& self, const a
   return {output, total_weight};
 }
 
-std::tuple<at::Tensor, at::Tensor> forward_new(const at::Tensor& self, const at::Tensor& target, const std::optional<at::Tensor>& weight,
+std::tuple<at::Tensor, at::Tensor> nll_loss_new(const at::Tensor& self, const at::Tensor& target, const std::optional<at::Tensor>& weight,
                                                std::int64_t reduction, std::int64_t ignored) {
   auto output = at::empty(output_sizes(self, reduction), self.options()), total_weight = at::empty({self.size(0)}, self.options());
-  forward_out(self, target, weight, reduction, ignored, output, total_weight);
+  nll_loss_out(self, target, weight, reduction, ignored, output, total_weight);
   return {output, total_weight};
 }
 
-at::Tensor& backward_out(const at::Tensor& gradient, const at::Tensor& self, const at::Tensor& target, const std::optional<at::Tensor>& weight,
+at::Tensor& nll_loss_backward_out(const at::Tensor& gradient, const at::Tensor& self, const at::Tensor& target, const std::optional<at::Tensor>& weight,
                          std::int64_t reduction, std::int64_t ignored, const at::Tensor& total_weight, at::Tensor& grad_input) {
   const auto shape = shape_of(self, reduction, ignored);
   grad_input.resize_(self.sizes());
@@ -123,10 +123,10 @@ at::Tensor& backward_out(const at::Tensor& gradient, const at::Tensor& self, con
   return grad_input;
 }
 
-at::Tensor backward_new(const at::Tensor& gradient, const at::Tensor& self, const at::Tensor& target, const std::optional<at::Tensor>& weight,
+at::Tensor nll_loss_backward_new(const at::Tensor& gradient, const at::Tensor& self, const at::Tensor& target, const std::optional<at::Tensor>& weight,
                         std::int64_t reduction, std::int64_t ignored, const at::Tensor& total_weight) {
   auto grad_input = at::empty(self.sizes(), self.options());
-  return backward_out(gradient, self, target, weight, reduction, ignored, total_weight, grad_input);
+  return nll_loss_backward_out(gradient, self, target, weight, reduction, ignored, total_weight, grad_input);
 }
 
 }  // namespace
@@ -143,8 +143,8 @@ TORCH_LIBRARY_FRAGMENT(hfta, library) {
   library.def(
       "nll_loss_backward.out(Tensor grad_output, Tensor self, Tensor target, Tensor? weight, int reduction, int ignore_index, Tensor total_weight, *, "
       "Tensor(a!) grad_input) -> Tensor(a!)");
-  library.impl("nll_loss", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::forward_new));
-  library.impl("nll_loss.out", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::forward_out));
-  library.impl("nll_loss_backward", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::backward_new));
-  library.impl("nll_loss_backward.out", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::backward_out));
+  library.impl("nll_loss", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::nll_loss_new));
+  library.impl("nll_loss.out", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::nll_loss_out));
+  library.impl("nll_loss_backward", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::nll_loss_backward_new));
+  library.impl("nll_loss_backward.out", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::nll_loss_backward_out));
 }

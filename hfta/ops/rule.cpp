@@ -45,7 +45,8 @@ const Table& table() {
 }  // namespace
 
 void add_rules(OperatorRules rules) {
-  const auto [entry, fresh] = filling().try_emplace(rules.name, rules);
+  const auto [entry, fresh] = filling().try_emplace(std::string(rules.name), rules);
+  entry->second.name = entry->first;  // the caller's may not live on
   if (fresh) return;
   auto& lowerings = entry->second.lowerings;
   for (auto& lowering : rules.lowerings) {

@@ -47,7 +47,7 @@ struct Lowering {
 
 /// All ways to compute one operator, best guess first (what is used where nothing was timed).
 struct OperatorRules {
-  std::string name;  ///< `aten::convolution`, or with overload `aten::sum.dim_IntList`.
+  std::string_view name;  ///< `aten::convolution`, or with overload `aten::sum.dim_IntList`.
   std::vector<Lowering> lowerings;
 };
 

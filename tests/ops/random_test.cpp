@@ -38,6 +38,13 @@ TEST_P(RandomTest, BernoulliDrawsInRowMajorOrderWhereTheLaneAxisLiesInside) {
   check_rule("aten::bernoulli_", "float", lanes_, {per_lane_at(value({3, 50}), 2), plain(0.4), kNone}, kExact);
 }
 
+TEST_P(RandomTest, DenseLanesOfAnotherLayoutDrawInTheOrderOfTheirMemory) {
+  const auto channels_last = per_lane(value({2, 4, 5, 3}).permute({0, 1, 4, 2, 3}));
+  check_rule("aten::bernoulli_", "float", lanes_, {channels_last, plain(0.4), kNone}, kExact);
+  check_rule("aten::uniform_", "", lanes_, {channels_last, plain(0.0), plain(1.0), kNone}, kExact);
+  check_rule("aten::rand_like", "", lanes_, {channels_last, kNone, kNone, kNone, kNone, kNone}, kExact);
+}
+
 // Case A5, A6.
 TEST_P(RandomTest, NativeDropoutKeepsItsShareAndScalesIt) {
   check_rule("aten::native_dropout", "", lanes_, {per_lane(value({7, 11})), numbers(some(0.1, 0.2)), plain(true)}, kExact);

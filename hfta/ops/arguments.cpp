@@ -80,6 +80,11 @@ bool Arguments::all_shared() const {
   });
 }
 
+LaneValue or_none(std::optional<LaneTensor> tensor) {
+  if (tensor) return *std::move(tensor);
+  return c10::IValue(at::Tensor());
+}
+
 // ---- numbers as a tensor
 
 namespace {
@@ -123,4 +128,6 @@ TORCH_LIBRARY_FRAGMENT(hfta, library) {
   library.def("numbers.out(float[] numbers, int dim, ScalarType dtype, Device device, *, Tensor(a!) out) -> Tensor(a!)");
   library.impl("numbers", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(hfta::ops::numbers_new));
   library.impl("numbers.out", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(hfta::ops::numbers_out));
+  // Programs write into given memory only where the device has a kernel of its own.
+  library.impl("numbers.out", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::numbers_out));
 }

@@ -47,6 +47,9 @@ class Arguments {
   std::span<const LaneValue> values_;
 };
 
+/// The tensor, or an undefined one where there is none.
+LaneValue or_none(std::optional<LaneTensor> tensor);
+
 /// The numbers as a tensor `[lanes, 1, ...]` with `dim` dimensions in all. It is computed by a recorded operator, so that a program keeps them.
 at::Tensor number_tensor(const std::vector<double>& numbers, std::int64_t dim, at::ScalarType type, at::Device device);
 

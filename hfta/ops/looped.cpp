@@ -121,9 +121,9 @@ std::vector<LaneValue> draw_lanes(const c10::OperatorHandle& op, const RuleConte
   for (std::int64_t lane = 0; lane < context.lanes; ++lane) {
     auto stack = lane_arguments(op, arguments, lane);
     std::vector<std::pair<at::Tensor, at::Tensor>> write_back;
-    // Kernels draw in the order of memory (and some by another formula) unless the slice is contiguous.
+    // Kernels draw in the order of memory, and some by another formula where it has gaps.
     for (std::size_t i = 0; i < stack.size(); ++i) {
-      if (!stack[i].isTensor() || !stack[i].toTensor().defined() || stack[i].toTensor().is_contiguous()) continue;
+      if (!stack[i].isTensor() || !stack[i].toTensor().defined() || stack[i].toTensor().is_non_overlapping_and_dense()) continue;
       const auto slice = stack[i].toTensor();
       stack[i] = slice.contiguous();
       if (const auto* alias = schema.arguments()[i].alias_info(); alias && alias->isWrite()) write_back.emplace_back(slice, stack[i].toTensor());

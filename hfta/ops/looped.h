@@ -16,7 +16,8 @@ torch::jit::Stack lane_arguments(const c10::OperatorHandle& op, std::span<const 
 /// One call per lane on its slices; results are stacked on a leading lane axis, in-place ones are written into the slices.
 std::vector<LaneValue> loop_lanes(const c10::OperatorHandle& op, const RuleContext& context, std::span<const LaneValue> arguments);
 
-/// As `loop_lanes` for an operator that draws random numbers: lane i's are drawn from its generator in row-major order of its slice.
+/// As `loop_lanes` for an operator that draws random numbers: lane i's are drawn from its generator in the order of memory where its
+/// slice is dense, else in row-major order.
 /// @throws Unsupported for an operator that takes no generator.
 std::vector<LaneValue> draw_lanes(const c10::OperatorHandle& op, const RuleContext& context, std::span<const LaneValue> arguments);
 

@@ -4,8 +4,10 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/bernoulli.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones_like.h>
+#include <c10/util/accumulate.h>
 #include <torch/library.h>
 
 #include <string>
@@ -26,13 +28,13 @@ void fill_slice(const at::Tensor& slice, double p, const at::Generator& generato
 }
 
 void bernoulli_slice(at::Tensor slice, double p, const at::Generator& generator) {
-  if (!slice.is_contiguous()) {
-    // Row-major order, whatever the memory's.
+  if (!slice.is_non_overlapping_and_dense()) {
     const auto drawn = at::empty(slice.sizes(), slice.options());
     bernoulli_slice(drawn, p, generator);
     slice.copy_(drawn);
     return;
   }
+  // LibTorch draws in the order of memory, so a dense slice of any layout is one run.
   const bool ours = slice.device().is_cpu() && p >= 0 && p <= 1 && fill_bernoulli_is_native();
   if (ours && slice.scalar_type() == at::kFloat) return fill_slice<float>(slice, p, generator);
   if (ours && slice.scalar_type() == at::kDouble) return fill_slice<double>(slice, p, generator);
@@ -62,7 +64,7 @@ void bernoulli_(const LaneTensor& destination, const std::vector<double>& probab
     case BernoulliLowering::Looped:
       for (std::size_t lane = 0; lane < generators.size(); ++lane) {
         auto slice = lane_of(destination, static_cast<std::int64_t>(lane));
-        if (slice.is_contiguous()) {
+        if (slice.is_non_overlapping_and_dense()) {
           slice.bernoulli_(probability[lane], generators[lane]);
         } else {
           slice.copy_(at::empty(slice.sizes(), slice.options()).bernoulli_(probability[lane], generators[lane]));
@@ -109,7 +111,7 @@ std::optional<std::vector<LaneValue>> native_dropout(const RuleContext& context,
 
 /// What the factories of random tensors are made of: an empty tensor and an in-place draw.
 struct Factory {
-  std::vector<std::int64_t> sizes;
+  std::vector<std::int64_t> sizes, strides;  ///< Of one lane; no strides: row-major.
   at::TensorOptions options;
   c10::Scalar low = 0, high = 0;
 };
@@ -121,7 +123,9 @@ Factory read_factory(const c10::FunctionSchema& schema, const Arguments& argumen
     const auto& name = schema.arguments()[i].name();
     if (name == "self") {
       const auto self = arguments.required(i);
-      factory.sizes = lane_of(self, 0).sizes().vec();
+      const auto slice = lane_of(self, 0);
+      factory.sizes = slice.sizes().vec();
+      if (slice.is_non_overlapping_and_dense()) factory.strides = slice.strides().vec();
       factory.options = self.tensor.options();
       continue;
     }
@@ -131,17 +135,25 @@ Factory read_factory(const c10::FunctionSchema& schema, const Arguments& argumen
     if (name == "low") factory.low = value.toScalar();
     if (name == "high") factory.high = value.toScalar();
     if (name == "dtype") factory.options = factory.options.dtype(value.toScalarType());
+    if (name == "memory_format" && value.toMemoryFormat() != at::MemoryFormat::Preserve) factory.strides.clear();
     if (name == "device") factory.options = factory.options.device(value.toDevice());
   }
   return factory;
+}
+
+at::Tensor empty_lanes(Factory factory, std::int64_t lanes) {
+  const auto numel = c10::multiply_integers(factory.sizes);
+  factory.sizes.insert(factory.sizes.begin(), lanes);
+  if (factory.strides.empty()) return at::empty(factory.sizes, factory.options);
+  factory.strides.insert(factory.strides.begin(), numel);
+  return at::empty_strided(factory.sizes, factory.strides, factory.options);
 }
 
 std::optional<std::vector<LaneValue>> draw_new(const c10::OperatorHandle& op, const RuleContext& context, std::span<const LaneValue> values) {
   const Arguments arguments(context, values);
   if (arguments.any_differs()) return draw_lanes(op, context, values);
   auto factory = read_factory(op.schema(), arguments);
-  factory.sizes.insert(factory.sizes.begin(), context.lanes);
-  const auto drawn = at::empty(factory.sizes, factory.options.requires_grad(std::nullopt));
+  const auto drawn = empty_lanes(factory, context.lanes);
   const std::string& name = op.schema().name();
   for (std::int64_t lane = 0; lane < context.lanes; ++lane) {
     const auto slice = drawn.select(0, lane);
@@ -158,10 +170,7 @@ template <typename Run>
 void add_for(std::string_view name, std::string_view overload, std::string_view lowering, Run run) {
   const auto op = c10::Dispatcher::singleton().findSchema({std::string(name), std::string(overload)});
   if (!op) return;
-  // The table keeps the view of the name for the whole process.
-  static std::vector<std::unique_ptr<std::string>> names;
-  names.push_back(std::make_unique<std::string>(overload.empty() ? std::string(name) : std::string(name) + "." + std::string(overload)));
-  add_rules({*names.back(), {{lowering, [op = *op, run](const RuleContext& context, std::span<const LaneValue> values) -> std::optional<std::vector<LaneValue>> {
+  add_rules({toString(op->operator_name()), {{lowering, [op = *op, run](const RuleContext& context, std::span<const LaneValue> values) -> std::optional<std::vector<LaneValue>> {
     return run(op, context, values);
   }}}});
 }

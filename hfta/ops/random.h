@@ -16,7 +16,8 @@ enum class BernoulliLowering {
 };
 inline constexpr std::array kBernoulliLowerings{BernoulliLowering::Together, BernoulliLowering::Looped};
 
-/// Fills lane i of `destination` with ones of probability `probability[i]`, else zeros, from `generators[i]`, in row-major order of the lane's value.
+/// Fills lane i of `destination` with ones of probability `probability[i]`, else zeros, from `generators[i]`, in the order of
+/// memory where the slice is dense, as LibTorch draws, else in row-major order.
 void bernoulli_(const LaneTensor& destination, const std::vector<double>& probability, const std::vector<at::Generator>& generators,
                 BernoulliLowering lowering);
 

@@ -8,5 +8,17 @@ namespace hfta::ops {
 void register_convolution_rules();
 void register_product_rules();
 void register_random_rules();
+void register_batch_norm_rules();
+void register_nll_loss_rules();
+void register_elementwise_rules();
+void register_number_rules();
+void register_layer_norm_rules();
+void register_embedding_rules();
+void register_pointwise_loss_rules();
+void register_margin_loss_rules();
+void register_attention_rules();
+void register_folded_rules();
+void register_axis_rules();
+void register_recurrent_rules();
 
 }  // namespace hfta::ops

@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <mutex>
 #include <unordered_map>
 
@@ -21,6 +22,18 @@ void register_all() {
   register_convolution_rules();
   register_product_rules();
   register_random_rules();
+  register_batch_norm_rules();
+  register_nll_loss_rules();
+  register_elementwise_rules();
+  register_number_rules();
+  register_layer_norm_rules();
+  register_embedding_rules();
+  register_pointwise_loss_rules();
+  register_margin_loss_rules();
+  register_attention_rules();
+  register_folded_rules();
+  register_axis_rules();
+  register_recurrent_rules();
 }
 
 const Table& table() {
@@ -32,8 +45,15 @@ const Table& table() {
 }  // namespace
 
 void add_rules(OperatorRules rules) {
-  std::string name(rules.name);
-  TORCH_INTERNAL_ASSERT(filling().emplace(name, std::move(rules)).second, "two sets of rules for ", name);
+  const auto [entry, fresh] = filling().try_emplace(std::string(rules.name), rules);
+  entry->second.name = entry->first;  // the caller's may not live on
+  if (fresh) return;
+  auto& lowerings = entry->second.lowerings;
+  for (auto& lowering : rules.lowerings) {
+    const bool known = std::any_of(lowerings.begin(), lowerings.end(), [&](const Lowering& one) { return one.name == lowering.name; });
+    TORCH_INTERNAL_ASSERT(!known, "two lowerings ", lowering.name, " for ", rules.name);
+    lowerings.push_back(std::move(lowering));
+  }
 }
 
 const OperatorRules* find_rules(const c10::OperatorName& name) {

@@ -54,7 +54,7 @@ struct OperatorRules {
 /// The rules for an operator, or null where it has none (then LibTorch's batching rule serves, or one node per lane).
 const OperatorRules* find_rules(const c10::OperatorName& name);
 
-/// Adds the rules of one operator; called by the areas' `register_*` functions, once per process.
+/// Adds the rules of one operator, behind those that it has; called by the areas' `register_*` functions, once per process.
 void add_rules(OperatorRules rules);
 
 }  // namespace hfta::ops

@@ -23,7 +23,6 @@ class RandomTest : public ::testing::TestWithParam<std::tuple<std::int64_t, torc
   }
 };
 
-const c10::IValue kNone;
 const RuleCheck kExact{.same_bits = true};
 
 TEST_P(RandomTest, BernoulliDrawsWhatEachLaneAloneDraws) {
@@ -37,6 +36,13 @@ TEST_P(RandomTest, BernoulliDrawsWhatEachLaneAloneDraws) {
 TEST_P(RandomTest, BernoulliDrawsInRowMajorOrderWhereTheLaneAxisLiesInside) {
   check_rule("aten::bernoulli_", "float", lanes_, {per_lane_at(value({3, 50}), 1), plain(0.4), kNone}, kExact);
   check_rule("aten::bernoulli_", "float", lanes_, {per_lane_at(value({3, 50}), 2), plain(0.4), kNone}, kExact);
+}
+
+TEST_P(RandomTest, DenseLanesOfAnotherLayoutDrawInTheOrderOfTheirMemory) {
+  const auto channels_last = per_lane(value({2, 4, 5, 3}).permute({0, 1, 4, 2, 3}));
+  check_rule("aten::bernoulli_", "float", lanes_, {channels_last, plain(0.4), kNone}, kExact);
+  check_rule("aten::uniform_", "", lanes_, {channels_last, plain(0.0), plain(1.0), kNone}, kExact);
+  check_rule("aten::rand_like", "", lanes_, {channels_last, kNone, kNone, kNone, kNone, kNone}, kExact);
 }
 
 // Case A5, A6.

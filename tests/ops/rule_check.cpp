@@ -73,8 +73,11 @@ struct Checker {
     ASSERT_EQ(results.size(), op.schema().returns().size()) << where;
     for (std::int64_t lane = 0; lane < lanes; ++lane) {
       auto stack = ops::lane_arguments(op, original, lane);
-      for (auto& value : stack)  // a lane alone has plain memory of its own
-        if (value.isTensor() && value.toTensor().defined()) value = value.toTensor().clone(at::MemoryFormat::Contiguous);
+      for (auto& value : stack)  // a lane alone has dense memory of its own
+        if (value.isTensor() && value.toTensor().defined()) {
+          const auto& slice = value.toTensor();
+          value = slice.clone(slice.is_non_overlapping_and_dense() ? at::MemoryFormat::Preserve : at::MemoryFormat::Contiguous);
+        }
       const auto arguments = stack;
       {
         base::DefaultGeneratorScope scope(base::seeded_generator(static_cast<std::uint64_t>(lane + 40)));

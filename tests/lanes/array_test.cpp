@@ -4,6 +4,7 @@
 
 #include "hfta/base/error.h"
 #include "hfta/base/generator.h"
+#include "error_of.h"
 #include "models.h"
 #include "tests/support.h"
 
@@ -12,16 +13,6 @@ namespace {
 using namespace hfta::test;
 using hfta::InvalidArgument;
 using hfta::Unsupported;
-
-template <typename Thrown, typename Task>
-std::string error_of(const Task& task) {
-  try {
-    task();
-  } catch (const Thrown& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 TEST(ArrayTest, LanesHaveTheWeightsOfTheSeededModels) {
   const hfta::Array<Net> array({4, 9, 2}, [](std::int64_t) { return Net(); });

@@ -26,7 +26,7 @@ class BagImpl : public torch::nn::Module {
   explicit BagImpl(const std::function<void(BagImpl&)>& fill) { fill(*this); }
   torch::Tensor parameter(const std::string& name, torch::Tensor value, bool requires_grad = true) { return register_parameter(name, std::move(value), requires_grad); }
   torch::Tensor buffer(const std::string& name, torch::Tensor value) { return register_buffer(name, std::move(value)); }
-  void rebind(const std::string& name, const torch::Tensor& value) { buffers_[name] = value; }
+  void rebind(const std::string& name, const torch::Tensor& value) { named_buffers()[name].set_data(value); }
   torch::Tensor outside;
 };
 TORCH_MODULE(Bag);
@@ -182,7 +182,7 @@ TEST(ArrayKindsTest, EachDifferenceIsNamed) {
 
 TEST(ArrayKindsTest, ARebuiltRegistrationGoesBackIntoItsRow) {
   auto array = bags(2, [](BagImpl& bag) { bag.buffer("ema", torch::ones({3})), bag.parameter("w", torch::ones({2})); });
-  const auto bag = array.lane(1).net();
+  auto bag = array.lane(1).net();
   bag->rebind("ema", torch::full({3}, 4.f));
   EXPECT_THAT(array.restore_rows(1), ::testing::ElementsAre("ema"));
   EXPECT_TRUE(same_bits(array.buffers()[0].tensor[1], torch::full({3}, 4.f)));
@@ -275,7 +275,9 @@ TEST(ArrayKindsTest, MovesToTheTestDevice) {
   EXPECT_EQ(array.lane_parameters(2)[0].device(), array.device());
   EXPECT_TRUE(same_bits(array.lane_parameters(2)[0].cpu(), solo(5)->named_parameters()["scale"]));
   EXPECT_EQ(error_of<InvalidArgument>([&] { array.to(torch::kMeta); }), "lanes::Array: expected a device with memory, got meta");
-  if (!torch::cuda::is_available()) EXPECT_EQ(error_of<Unsupported>([&] { array.to(torch::kCUDA); }), "lanes::Array: expected a device that is there, got cuda");
+  if (!torch::cuda::is_available()) {
+    EXPECT_EQ(error_of<Unsupported>([&] { array.to(torch::kCUDA); }), "lanes::Array: expected a device that is there, got cuda");
+  }
 }
 
 TEST(ArrayKindsTest, HandlesOutliveTheArray) {

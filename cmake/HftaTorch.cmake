@@ -9,4 +9,6 @@ if(NOT DEFINED Torch_DIR AND NOT CMAKE_PREFIX_PATH MATCHES "torch")
   endif()
   list(APPEND CMAKE_PREFIX_PATH ${hfta_torch_prefix})
 endif()
-find_package(Torch 2.13 REQUIRED)
+# An installed hfta asks for the same.
+set(hfta_torch_version 2.13)
+find_package(Torch ${hfta_torch_version} REQUIRED)

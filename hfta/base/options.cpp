@@ -92,10 +92,8 @@ std::vector<std::int64_t> OptionReader::integers(const std::string& name, std::v
   const auto* option = find(name);
   if (!option) return otherwise;
   std::vector<Option> entries;
-  if (const auto* values = std::get_if<std::vector<double>>(option))
-    entries.assign(values->begin(), values->end());
-  else
-    entries.push_back(*option);
+  if (const auto* values = std::get_if<std::vector<double>>(option)) entries.assign(values->begin(), values->end());
+  else entries.push_back(*option);
   std::vector<std::int64_t> result;
   for (const auto& entry : entries) {
     const auto value = as_integer(entry);
@@ -116,7 +114,8 @@ std::vector<double> OptionReader::numbers(const std::string& name, std::vector<d
 
 void OptionReader::done() const {
   for (const auto& [name, value] : options_)
-    HFTA_CHECK(std::ranges::find(known_, name) != known_.end(), owner_, ": expected an option out of ", list(known_), ", got \"", name, "\"");
+    HFTA_CHECK(std::ranges::find(known_, name) != known_.end(), owner_, ": expected an option out of ", list(known_), ", got \"", name,
+               "\"");
 }
 
 std::string to_text(const Option& option) {

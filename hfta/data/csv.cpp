@@ -59,8 +59,8 @@ struct Table {
 Table read_table(const std::string& path, const CsvOptions& options) {
   std::ifstream file(path);
   std::error_code ignored;
-  HFTA_CHECK(file && !std::filesystem::is_directory(path, ignored), "data::csv: expected a readable file \"", path, "\", got: ",
-             std::strerror(errno ? errno : EISDIR));
+  HFTA_CHECK(file && !std::filesystem::is_directory(path, ignored), "data::csv: expected a readable file \"", path,
+             "\", got: ", std::strerror(errno ? errno : EISDIR));
   Table table;
   std::string line;
   for (std::int64_t number = 1; std::getline(file, line); ++number) {
@@ -72,14 +72,14 @@ Table read_table(const std::string& path, const CsvOptions& options) {
       if (options.header) continue;
       for (std::size_t i = 0; i < fields.size(); ++i) table.columns[i] = std::to_string(i);
     }
-    HFTA_CHECK(fields.size() == table.columns.size(), "data::csv: expected ", table.columns.size(), " columns in line ", number, " of \"", path, "\", got ",
-               fields.size());
+    HFTA_CHECK(fields.size() == table.columns.size(), "data::csv: expected ", table.columns.size(), " columns in line ", number, " of \"",
+               path, "\", got ", fields.size());
     table.rows.push_back(std::move(fields));
     table.lines.push_back(number);
   }
   HFTA_CHECK(!table.rows.empty(), "data::csv: expected at least one line of values in \"", path, "\", got none");
-  HFTA_CHECK(table.columns.size() >= 2, "data::csv: expected at least 2 columns (inputs and target) in \"", path, "\", got ", table.columns.size(),
-             " (is the separator '", options.separator, "'?)");
+  HFTA_CHECK(table.columns.size() >= 2, "data::csv: expected at least 2 columns (inputs and target) in \"", path, "\", got ",
+             table.columns.size(), " (is the separator '", options.separator, "'?)");
   return table;
 }
 
@@ -97,8 +97,8 @@ std::size_t target_column(const Table& table, const std::string& target, const s
 double number_at(const Table& table, std::size_t row, std::size_t column, const std::string& path) {
   const auto& text = table.rows[row][column];
   const auto value = number_of(text);
-  HFTA_CHECK(value, "data::csv: expected a finite number in line ", table.lines[row], ", column ", table.columns[column], " of \"", path, "\", got \"", text,
-             '"');
+  HFTA_CHECK(value, "data::csv: expected a finite number in line ", table.lines[row], ", column ", table.columns[column], " of \"", path,
+             "\", got \"", text, '"');
   return *value;
 }
 
@@ -120,10 +120,11 @@ at::Tensor class_numbers(const Table& table, std::size_t column, const Fields& n
   auto* out = targets.mutable_data_ptr<std::int64_t>();
   for (std::size_t row = 0; row < table.rows.size(); ++row) {
     const auto& text = table.rows[row][column];
-    HFTA_CHECK(!text.empty(), "data::csv: expected a class in line ", table.lines[row], ", column ", table.columns[column], " of \"", path, "\", got nothing");
+    HFTA_CHECK(!text.empty(), "data::csv: expected a class in line ", table.lines[row], ", column ", table.columns[column], " of \"", path,
+               "\", got nothing");
     const auto found = number.find(text);
-    HFTA_CHECK(found != number.end(), "data::csv: expected a class out of ", base::list(names), " in line ", table.lines[row], " of \"", path, "\", got \"",
-               text, '"');
+    HFTA_CHECK(found != number.end(), "data::csv: expected a class out of ", base::list(names), " in line ", table.lines[row], " of \"",
+               path, "\", got \"", text, '"');
     out[row] = found->second;
   }
   return targets;

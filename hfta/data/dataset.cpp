@@ -1,9 +1,9 @@
 #include "hfta/data/dataset.h"
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/randperm.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
@@ -48,8 +48,8 @@ void check(const Dataset& dataset, const std::string& what) {
              dataset.targets.defined() && dataset.targets.dim() > 0 ? dataset.targets.size(0) : 0, " targets");
   if (dataset.classes == 0) return;
   const auto least = dataset.targets.min().item().toLong(), most = dataset.targets.max().item().toLong();
-  HFTA_CHECK(least >= 0 && most < dataset.classes, "data::Dataset: expected class numbers in [0, ", dataset.classes, ") in ", what, ", got ",
-             least < 0 ? least : most);
+  HFTA_CHECK(least >= 0 && most < dataset.classes, "data::Dataset: expected class numbers in [0, ", dataset.classes, ") in ", what,
+             ", got ", least < 0 ? least : most);
 }
 
 Dataset subset(const Dataset& dataset, const at::Tensor& items) {

@@ -32,9 +32,9 @@ struct Split {
 };
 
 struct SplitOptions {
-  double fraction = 0.1;    ///< Of the items that is held out, rounded to whole items, at least one.
-  std::uint64_t seed = 0;   ///< The same seed holds out the same items.
-  bool stratified = true;   ///< Each class gives its share; ignored where the targets are no classes.
+  double fraction = 0.1;   ///< Of the items that is held out, rounded to whole items, at least one.
+  std::uint64_t seed = 0;  ///< The same seed holds out the same items.
+  bool stratified = true;  ///< Each class gives its share; ignored where the targets are no classes.
 };
 
 /// Holds out some items; both parts keep the order of the dataset.
@@ -53,9 +53,9 @@ struct BlobsOptions {
   std::int64_t items = 1000;
   std::vector<std::int64_t> shape = {2};  ///< Of one item.
   std::int64_t classes = 3;
-  double spread = 1.0;                    ///< Standard deviation within a class; the centres have 2.
-  std::uint64_t seed = 0;                 ///< Of the items.
-  std::uint64_t centre_seed = 0;          ///< Of the classes' centres: equal for the parts of one problem.
+  double spread = 1.0;            ///< Standard deviation within a class; the centres have 2.
+  std::uint64_t seed = 0;         ///< Of the items.
+  std::uint64_t centre_seed = 0;  ///< Of the classes' centres: equal for the parts of one problem.
 };
 
 /// Normal clouds around one random centre per class: a quick problem that a model can learn. Classes take turns.

@@ -67,8 +67,11 @@ class Stream {
   void check_error(std::int64_t read) {
     int code = Z_OK;
     const char* text = gzerror(file_.get(), &code);
-    HFTA_CHECK(code == Z_OK || code == Z_STREAM_END, "data::idx: expected whole compressed data in \"", path_, "\", got an error after ", read,
-               " bytes of this part: ", code == Z_ERRNO ? std::strerror(errno) : code == Z_BUF_ERROR ? "the file ends too early" : text);
+    HFTA_CHECK(code == Z_OK || code == Z_STREAM_END, "data::idx: expected whole compressed data in \"", path_, "\", got an error after ",
+               read, " bytes of this part: ",
+               code == Z_ERRNO       ? std::strerror(errno)
+               : code == Z_BUF_ERROR ? "the file ends too early"
+                                     : text);
   }
 
   std::string path_;
@@ -105,8 +108,9 @@ std::string find_file(const std::string& folder, const std::string& stem, const 
       if (std::filesystem::exists(path)) return path;
     }
   const bool is_folder = std::filesystem::is_directory(folder);
-  throw InvalidArgument(base::message("data::idx: expected the ", is_folder ? "file " + stem + "-" + kind + " or " + stem + "-" + kind + ".gz in " : "folder ",
-                                      '"', folder, "\", got none", folder == kFashionMnistFolder ? " (apt-get install dataset-fashion-mnist)" : ""));
+  throw InvalidArgument(base::message(
+      "data::idx: expected the ", is_folder ? "file " + stem + "-" + kind + " or " + stem + "-" + kind + ".gz in " : "folder ", '"', folder,
+      "\", got none", folder == kFashionMnistFolder ? " (apt-get install dataset-fashion-mnist)" : ""));
 }
 
 }  // namespace
@@ -119,7 +123,8 @@ at::Tensor read_idx(const std::string& path) {
              magic.size() < 4 ? base::message("only ", magic.size(), " bytes")
                               : base::message(int{magic[0]}, ' ', int{magic[1]}, ' ', int{magic[2]}, ' ', int{magic[3]}));
   const auto header = stream.read(4 * magic[3]);
-  HFTA_CHECK(header.size() == 4u * magic[3], "data::idx: expected ", 4 * magic[3], " bytes of sizes in \"", path, "\", got ", header.size());
+  HFTA_CHECK(header.size() == 4u * magic[3], "data::idx: expected ", 4 * magic[3], " bytes of sizes in \"", path, "\", got ",
+             header.size());
   std::vector<std::int64_t> sizes;
   for (int i = 0; i < magic[3]; ++i) sizes.push_back(big_endian(header.data() + 4 * i));
 
@@ -142,8 +147,8 @@ Dataset read_idx_pair(const std::string& images, const std::string& labels, cons
   const auto bytes = read_idx(images), classes = read_idx(labels);
   HFTA_CHECK(bytes.dim() == 3, "data::idx: expected images of 3 dimensions in \"", images, "\", got ", bytes.dim());
   HFTA_CHECK(classes.dim() == 1, "data::idx: expected labels of 1 dimension in \"", labels, "\", got ", classes.dim());
-  HFTA_CHECK(bytes.size(0) == classes.size(0), "data::idx: expected as many labels as images, got ", bytes.size(0), " images in \"", images, "\" and ",
-             classes.size(0), " labels in \"", labels, "\"");
+  HFTA_CHECK(bytes.size(0) == classes.size(0), "data::idx: expected as many labels as images, got ", bytes.size(0), " images in \"", images,
+             "\" and ", classes.size(0), " labels in \"", labels, "\"");
   HFTA_CHECK(bytes.numel() > 0, "data::idx: expected at least one image in \"", images, "\", got none");
   auto inputs = bytes.to(at::kFloat).unsqueeze(1);
   // Of other types than bytes the values are taken as they are.

@@ -134,8 +134,8 @@ struct Loader::State {
     HFTA_CHECK(items >= 1, "data::Loader: expected at least one item, got ", items);
     HFTA_CHECK(options.batch_size >= 1, "data::Loader: expected a batch size of at least 1, got ", options.batch_size);
     HFTA_CHECK(options.prefetch >= 0, "data::Loader: expected to prefetch at least 0 batches, got ", options.prefetch);
-    HFTA_CHECK(!options.drop_last || items >= options.batch_size, "data::Loader: expected at least one full batch of ", options.batch_size, ", got ", items,
-               " items");
+    HFTA_CHECK(!options.drop_last || items >= options.batch_size, "data::Loader: expected at least one full batch of ", options.batch_size,
+               ", got ", items, " items");
   }
 
   std::int64_t batches() const { return (items + (options.drop_last ? 0 : options.batch_size - 1)) / options.batch_size; }
@@ -176,7 +176,8 @@ Loader::Loader(Dataset dataset, LoaderOptions options) {
 Loader::Loader(Source source, LoaderOptions options) {
   HFTA_CHECK(source.read, "data::Loader: expected a source that reads items, got none");
   const auto count = source.size;
-  state_ = std::make_unique<State>(count, std::move(options), [source = std::move(source)](const at::Tensor& items) { return read_items(source, items); });
+  state_ = std::make_unique<State>(count, std::move(options),
+                                   [source = std::move(source)](const at::Tensor& items) { return read_items(source, items); });
 }
 
 Loader::~Loader() = default;
@@ -209,7 +210,8 @@ void Loader::begin_epoch() {
   state.inside = true;
   state.order = state.order_of(state.position.epoch);
   if (state.options.prefetch > 0)
-    state.ahead = std::make_unique<ReadAhead>(state.position.batch, batches(), state.options.prefetch, [&state](std::int64_t i) { return state.read_batch(i); });
+    state.ahead = std::make_unique<ReadAhead>(state.position.batch, batches(), state.options.prefetch,
+                                              [&state](std::int64_t i) { return state.read_batch(i); });
 }
 
 std::optional<Batch> Loader::next() {

@@ -24,7 +24,7 @@ struct Source {
 
 /// Some items of an epoch.
 struct Batch {
-  at::Tensor data;         ///< `[items, ...]`, shared by all lanes; `[lanes, items, ...]` where each lane has its own order.
+  at::Tensor data;  ///< `[items, ...]`, shared by all lanes; `[lanes, items, ...]` where each lane has its own order.
   at::Tensor target;
   std::int64_t index = 0;  ///< 0 for the first batch of the epoch.
   bool per_lane = false;   ///< There is a leading lane axis.
@@ -38,12 +38,12 @@ struct Position {
 
 struct LoaderOptions {
   std::int64_t batch_size = 32;
-  std::uint64_t seed = 0;                  ///< Of the order; with the epoch's number it is all that the order depends on.
+  std::uint64_t seed = 0;  ///< Of the order; with the epoch's number it is all that the order depends on.
   bool shuffle = true;
-  bool drop_last = false;                  ///< Leaves out a last batch that is not full.
-  std::int64_t prefetch = 2;               ///< Batches that a thread reads ahead; 0: read when asked for.
-  std::vector<std::uint64_t> lane_seeds{}; ///< One per lane: each lane goes through the items in an order of its own.
-  c10::Device device = c10::kCPU;          ///< Where the batches are given.
+  bool drop_last = false;                   ///< Leaves out a last batch that is not full.
+  std::int64_t prefetch = 2;                ///< Batches that a thread reads ahead; 0: read when asked for.
+  std::vector<std::uint64_t> lane_seeds{};  ///< One per lane: each lane goes through the items in an order of its own.
+  c10::Device device = c10::kCPU;           ///< Where the batches are given.
 };
 
 /// The order of an epoch's items, int64 `[items]`, drawn from a generator of its own.

@@ -38,7 +38,9 @@ TEST(CsvTest, KnownClassNamesKeepTheirNumbers) {
   const TemporaryFolder folder;
   const auto path = folder.write("a.csv", "x,y\n1,cat\n");
   EXPECT_EQ(read_csv(path, {.class_names = {"ant", "bee", "cat"}}).targets.item<std::int64_t>(), 2);
-  EXPECT_EQ(refusal([&] { read_csv(path, {.class_names = {"ant", "bee"}}); }),
+  EXPECT_EQ(refusal([&] {
+              read_csv(path, {.class_names = {"ant", "bee"}});
+            }),
             "data::csv: expected a class out of ant, bee in line 2 of \"" + path + "\", got \"cat\"");
 }
 

@@ -32,7 +32,9 @@ TEST(SplitTest, StratifiedTakesTheShareOfEachClass) {
 
 TEST(SplitTest, SameSeedHoldsOutTheSameItems) {
   const auto dataset = numbered(60, 3);
-  const auto items = [&](std::uint64_t seed, bool stratified) { return split(dataset, {.fraction = 0.3, .seed = seed, .stratified = stratified}).held_out.inputs; };
+  const auto items = [&](std::uint64_t seed, bool stratified) {
+    return split(dataset, {.fraction = 0.3, .seed = seed, .stratified = stratified}).held_out.inputs;
+  };
   torch::manual_seed(5);
   const auto first = items(7, true), plain = items(7, false);
   torch::manual_seed(6);
@@ -72,12 +74,16 @@ TEST(ScalingTest, FeaturesGetMeanZeroAndDeviationOne) {
   Dataset dataset{torch::tensor({{1.f, 5.f}, {3.f, 5.f}}), torch::zeros({2}, torch::kLong), 1, {}};
   const auto result = scaled(dataset, scaling_of(dataset));
   EXPECT_TRUE(hfta::test::close(result.inputs, torch::tensor({{-1.f, 0.f}, {1.f, 0.f}})));
-  EXPECT_EQ(refusal([&] { scaled(dataset, {torch::zeros({3}), torch::ones({3})}); }),
+  EXPECT_EQ(refusal([&] {
+              scaled(dataset, {torch::zeros({3}), torch::ones({3})});
+            }),
             "data::scaled: expected the scaling of items of shape [2], got one of shape [3]");
 }
 
 TEST(BlobsTest, SeedsDecideTheValues) {
-  const auto make = [](std::uint64_t seed, std::uint64_t centres) { return blobs({.items = 50, .shape = {1, 3, 2}, .classes = 4, .seed = seed, .centre_seed = centres}); };
+  const auto make = [](std::uint64_t seed, std::uint64_t centres) {
+    return blobs({.items = 50, .shape = {1, 3, 2}, .classes = 4, .seed = seed, .centre_seed = centres});
+  };
   const auto a = make(1, 1);
   EXPECT_EQ(a.inputs.sizes(), (torch::IntArrayRef{50, 1, 3, 2}));
   EXPECT_TRUE(torch::equal(torch::bincount(a.targets), torch::tensor({13, 13, 12, 12}, torch::kLong)));

@@ -56,9 +56,11 @@ TEST(IdxTest, StandardNamesAreFoundPlainOrCompressed) {
 
 TEST(IdxErrorTest, MissingThingsAreNamed) {
   const TemporaryFolder folder;
-  EXPECT_EQ(refusal([&] { read_idx(folder / "none"); }), "data::idx: expected a readable file \"" + (folder / "none") + "\", got: No such file or directory");
+  EXPECT_EQ(refusal([&] { read_idx(folder / "none"); }),
+            "data::idx: expected a readable file \"" + (folder / "none") + "\", got: No such file or directory");
   EXPECT_EQ(refusal([&] { read_idx(folder.path()); }), "data::idx: expected an IDX file, got the folder \"" + folder.path() + "\"");
-  EXPECT_EQ(refusal([&] { read_idx_folder(folder / "none", Part::Train, {}); }), "data::idx: expected the folder \"" + (folder / "none") + "\", got none");
+  EXPECT_EQ(refusal([&] { read_idx_folder(folder / "none", Part::Train, {}); }),
+            "data::idx: expected the folder \"" + (folder / "none") + "\", got none");
   EXPECT_EQ(refusal([&] { read_idx_folder(folder.path(), Part::Test, {}); }),
             "data::idx: expected the file t10k-images-idx3-ubyte or t10k-images-idx3-ubyte.gz in \"" + folder.path() + "\", got none");
 }
@@ -82,7 +84,8 @@ TEST(IdxErrorTest, TruncatedDataIsRefused) {
   const auto more = folder.write("m", kImages + "x");
   EXPECT_EQ(refusal([&] { read_idx(more); }), "data::idx: expected 12 bytes of data (3 x 2 x 2) in \"" + more + "\", got more");
   const auto absurd = folder.write("b", idx_bytes(8, {4000000000u, 4000000000u}, "abc"));
-  EXPECT_EQ(refusal([&] { read_idx(absurd); }), "data::idx: expected sizes that fit into a file in \"" + absurd + "\", got 4000000000 x 4000000000");
+  EXPECT_EQ(refusal([&] { read_idx(absurd); }),
+            "data::idx: expected sizes that fit into a file in \"" + absurd + "\", got 4000000000 x 4000000000");
 }
 
 TEST(IdxErrorTest, TruncatedCompressionIsRefused) {

@@ -49,7 +49,8 @@ TEST_P(LoaderTest, EpochGivesEveryItemOnceWithItsTarget) {
 }
 
 TEST_P(LoaderTest, OrderDependsOnSeedAndEpochOnly) {
-  Loader first(numbered(40), {.batch_size = 7, .seed = 5, .prefetch = prefetch()}), other(numbered(40), {.batch_size = 11, .seed = 5, .prefetch = prefetch()});
+  Loader first(numbered(40), {.batch_size = 7, .seed = 5, .prefetch = prefetch()}),
+      other(numbered(40), {.batch_size = 11, .seed = 5, .prefetch = prefetch()});
   torch::manual_seed(1);
   const auto epoch0 = items_of_epoch(first), epoch1 = items_of_epoch(first);
   torch::manual_seed(2);
@@ -169,7 +170,8 @@ TEST_P(LoaderTest, LeavingAnEpochEarlyNeverHangs) {
 TEST_P(LoaderTest, ReaderErrorNamesTheItem) {
   const auto start = steady_clock::now();
   for (int repeat = 0; repeat < 200; ++repeat) {
-    Loader loader(Source{40, [](std::int64_t i) -> Source::Item {
+    Loader loader(Source{40,
+                         [](std::int64_t i) -> Source::Item {
                            if (i == 17) throw std::runtime_error("bad JPEG");
                            return {torch::zeros({1}), torch::tensor(i)};
                          }},
@@ -187,14 +189,18 @@ TEST_P(LoaderTest, ReaderErrorNamesTheItem) {
 }
 
 TEST_P(LoaderTest, ItemsOfOtherShapesAreRefused) {
-  Loader loader(Source{4, [](std::int64_t i) { return Source::Item{torch::zeros({i == 2 ? 3 : 2}), torch::tensor(i)}; }},
+  Loader loader(Source{4,
+                       [](std::int64_t i) {
+                         return Source::Item{torch::zeros({i == 2 ? 3 : 2}), torch::tensor(i)};
+                       }},
                 {.shuffle = false, .prefetch = prefetch()});
   EXPECT_EQ(refusal([&] { items_of_epoch(loader); }), "data::Loader: expected items of one shape, got [3] and target [] as item 2");
 }
 
 TEST(LoaderPrefetchTest, ReadsAheadAndNoFurther) {
   std::atomic<std::int64_t> reads{0};
-  Loader loader(Source{100, [&](std::int64_t i) {
+  Loader loader(Source{100,
+                       [&](std::int64_t i) {
                          ++reads;
                          return Source::Item{torch::zeros({1}), torch::tensor(i)};
                        }},
@@ -209,12 +215,19 @@ TEST(LoaderPrefetchTest, ReadsAheadAndNoFurther) {
 TEST(LoaderErrorTest, BadOptionsAreRefused) {
   EXPECT_EQ(refusal([] { Loader(numbered(3), {.batch_size = 0}); }), "data::Loader: expected a batch size of at least 1, got 0");
   EXPECT_EQ(refusal([] { Loader(numbered(3), {.prefetch = -1}); }), "data::Loader: expected to prefetch at least 0 batches, got -1");
-  EXPECT_EQ(refusal([] { Loader(numbered(3), {.batch_size = 4, .drop_last = true}); }), "data::Loader: expected at least one full batch of 4, got 3 items");
+  EXPECT_EQ(refusal([] { Loader(numbered(3), {.batch_size = 4, .drop_last = true}); }),
+            "data::Loader: expected at least one full batch of 4, got 3 items");
   EXPECT_EQ(refusal([] { Loader(Source{}, {}); }), "data::Loader: expected a source that reads items, got none");
-  EXPECT_EQ(refusal([] { Loader(Source{0, [](std::int64_t) { return Source::Item{}; }}, {}); }), "data::Loader: expected at least one item, got 0");
+  EXPECT_EQ(refusal([] {
+              Loader(Source{0, [](std::int64_t) { return Source::Item{}; }}, {});
+            }),
+            "data::Loader: expected at least one item, got 0");
   EXPECT_EQ(refusal([] { Loader(Dataset{}, {}); }), "data::Dataset: expected at least one item in the loader's dataset, got none");
   Loader loader(numbered(6), {.batch_size = 3});
-  EXPECT_EQ(refusal([&] { loader.restore({0, 2}); }), "data::Loader: expected a batch in [0, 2) of an epoch of at least 0, got batch 2 of epoch 0");
+  EXPECT_EQ(refusal([&] {
+              loader.restore({0, 2});
+            }),
+            "data::Loader: expected a batch in [0, 2) of an epoch of at least 0, got batch 2 of epoch 0");
 }
 
 }  // namespace

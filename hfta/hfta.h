@@ -1,0 +1,17 @@
+#pragma once
+
+// All that a user needs: `#include <hfta/hfta.h>`. Inside the library each header is included by itself.
+
+#include "hfta/base/error.h"
+#include "hfta/base/log.h"
+#include "hfta/base/version.h"
+#include "hfta/data/csv.h"
+#include "hfta/data/dataset.h"
+#include "hfta/data/idx.h"
+#include "hfta/data/loader.h"
+#include "hfta/lanes/typed_array.h"
+#include "hfta/optim/optimizer.h"
+#include "hfta/plan/plan.h"
+#include "hfta/train/step.h"
+#include "hfta/zoo/plugin.h"
+#include "hfta/zoo/registry.h"

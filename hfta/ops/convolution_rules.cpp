@@ -49,12 +49,16 @@ Results backward_rule(const Arguments& arguments, ConvolutionLowering lowering) 
 void register_convolution_rules() {
   OperatorRules forward{"aten::convolution", {}}, backward{"aten::convolution_backward", {}};
   for (const auto lowering : kConvolutionLowerings) {
-    forward.lowerings.push_back({name_of(lowering), [=](const RuleContext& context, std::span<const LaneValue> values) {
-                                   return forward_rule(Arguments(context, values), lowering);
-                                 }});
-    backward.lowerings.push_back({name_of(lowering), [=](const RuleContext& context, std::span<const LaneValue> values) {
-                                    return backward_rule(Arguments(context, values), lowering);
-                                  }});
+    // Marked for the CPU, so that one lane takes it too: LibTorch's own kernels for this case are slow there only.
+    const bool cpu_only = lowering == ConvolutionLowering::Product;
+    const auto run_forward = [=](const RuleContext& context, std::span<const LaneValue> values) {
+      return forward_rule(Arguments(context, values), lowering);
+    };
+    const auto run_backward = [=](const RuleContext& context, std::span<const LaneValue> values) {
+      return backward_rule(Arguments(context, values), lowering);
+    };
+    forward.lowerings.push_back({name_of(lowering), run_forward, cpu_only});
+    backward.lowerings.push_back({name_of(lowering), run_backward, cpu_only});
   }
   add_rules(std::move(forward));
   add_rules(std::move(backward));

@@ -6,6 +6,7 @@ namespace hfta::ops {
 // static objects, so that no linker drops them.
 
 void register_convolution_rules();
+void register_pooling_rules();
 void register_product_rules();
 void register_random_rules();
 void register_batch_norm_rules();

@@ -20,6 +20,7 @@ Table& filling() {
 
 void register_all() {
   register_convolution_rules();
+  register_pooling_rules();
   register_product_rules();
   register_random_rules();
   register_batch_norm_rules();

@@ -21,5 +21,6 @@ void register_attention_rules();
 void register_folded_rules();
 void register_axis_rules();
 void register_recurrent_rules();
+void register_softmax_rules();
 
 }  // namespace hfta::ops

@@ -35,6 +35,7 @@ void register_all() {
   register_folded_rules();
   register_axis_rules();
   register_recurrent_rules();
+  register_softmax_rules();
 }
 
 const Table& table() {

@@ -1,0 +1,214 @@
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "hfta/ops/vector_math.h"
+
+// Softmax of contiguous rows. Few classes: blocks of rows are turned so that vectors run across rows. Many: vectors run along the row.
+
+namespace hfta::ops {
+namespace {
+
+using at::Tensor;
+
+enum class SoftmaxKind { Plain, Log, Safe };
+
+constexpr std::int64_t kFewClasses = 64;
+
+/// Up to one vector of rows, turned: `values[class][row]`.
+template <typename T>
+struct TurnedRows {
+  static constexpr std::int64_t kRows = Wide<T>::kSize;
+  T values[kFewClasses][kRows];
+
+  HFTA_INLINE void load(const T* x, std::int64_t rows, std::int64_t classes) {
+    for (std::int64_t c = 0; c < classes; ++c)
+      for (std::int64_t r = 0; r < kRows; ++r) values[c][r] = r < rows ? x[r * classes + c] : T(0);
+  }
+  HFTA_INLINE void store(T* y, std::int64_t rows, std::int64_t classes) const {
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t c = 0; c < classes; ++c) y[r * classes + c] = values[c][r];
+  }
+};
+
+template <typename T>
+HFTA_INLINE void softmax_of_turned(TurnedRows<T>& block, std::int64_t classes, SoftmaxKind kind) {
+  constexpr std::int64_t kRows = TurnedRows<T>::kRows;
+  T largest[kRows], sum[kRows];
+  for (std::int64_t r = 0; r < kRows; ++r) largest[r] = block.values[0][r], sum[r] = 0;
+  for (std::int64_t c = 1; c < classes; ++c)
+    for (std::int64_t r = 0; r < kRows; ++r) largest[r] = block.values[c][r] > largest[r] ? block.values[c][r] : largest[r];
+  if (kind == SoftmaxKind::Safe)  // a row of -inf gives zeros: exp(-inf) each, and no division by their sum
+    for (std::int64_t r = 0; r < kRows; ++r) largest[r] = largest[r] == -std::numeric_limits<T>::infinity() ? T(0) : largest[r];
+  for (std::int64_t c = 0; c < classes; ++c)
+    for (std::int64_t r = 0; r < kRows; ++r) {
+      const T below = block.values[c][r] - largest[r], power = exp_of_negative(below);
+      block.values[c][r] = kind == SoftmaxKind::Log ? below : power;
+      sum[r] += power;
+    }
+  if (kind == SoftmaxKind::Log) {
+    for (std::int64_t r = 0; r < kRows; ++r) sum[r] = log_of_sum(sum[r]);
+    for (std::int64_t c = 0; c < classes; ++c)
+      for (std::int64_t r = 0; r < kRows; ++r) block.values[c][r] -= sum[r];
+    return;
+  }
+  if (kind == SoftmaxKind::Safe)
+    for (std::int64_t r = 0; r < kRows; ++r) sum[r] = sum[r] == 0 ? T(1) : sum[r];
+  for (std::int64_t c = 0; c < classes; ++c)
+    for (std::int64_t r = 0; r < kRows; ++r) block.values[c][r] /= sum[r];
+}
+
+template <typename T>
+HFTA_INLINE void softmax_of_row(const T* x, std::int64_t n, SoftmaxKind kind, T* __restrict y) {
+  T largest = x[0], sum = 0;
+  for (std::int64_t i = 1; i < n; ++i) largest = x[i] > largest ? x[i] : largest;
+  if (kind == SoftmaxKind::Safe && largest == -std::numeric_limits<T>::infinity()) largest = 0;
+  if (kind == SoftmaxKind::Log) {
+    constexpr std::int64_t kPart = 256;
+    T powers[kPart];
+    for (std::int64_t first = 0; first < n; first += kPart) {
+      const auto count = std::min(kPart, n - first);
+      for (std::int64_t i = 0; i < count; ++i) powers[i] = exp_of_negative(x[first + i] - largest);
+      sum += sum_of<T>(powers, count);
+    }
+    const T offset = log_of_sum(sum);
+    for (std::int64_t i = 0; i < n; ++i) y[i] = (x[i] - largest) - offset;
+    return;
+  }
+  for (std::int64_t i = 0; i < n; ++i) y[i] = exp_of_negative(x[i] - largest);
+  sum = sum_of<T>(y, n);
+  const T factor = kind == SoftmaxKind::Safe && sum == 0 ? T(0) : 1 / sum;
+  for (std::int64_t i = 0; i < n; ++i) y[i] *= factor;
+}
+
+template <typename T>
+HFTA_INLINE void softmax_rows_of(const T* x, std::int64_t rows, std::int64_t classes, SoftmaxKind kind, T* y) {
+  if (classes > kFewClasses) {
+    for (std::int64_t r = 0; r < rows; ++r) softmax_of_row(x + r * classes, classes, kind, y + r * classes);
+    return;
+  }
+  TurnedRows<T> block;
+  for (std::int64_t r = 0; r < rows; r += block.kRows) {
+    const auto count = std::min(block.kRows, rows - r);
+    block.load(x + r * classes, count, classes);
+    softmax_of_turned(block, classes, kind);
+    block.store(y + r * classes, count, classes);
+  }
+}
+
+/// `g - exp(y) * sum(g)` for the logarithm, `(g - sum(g * y)) * y` otherwise.
+template <typename T>
+HFTA_INLINE void gradient_of_turned(TurnedRows<T>& g, const TurnedRows<T>& y, std::int64_t classes, bool log) {
+  constexpr std::int64_t kRows = TurnedRows<T>::kRows;
+  T sum[kRows] = {};
+  for (std::int64_t c = 0; c < classes; ++c)
+    for (std::int64_t r = 0; r < kRows; ++r) sum[r] += log ? g.values[c][r] : g.values[c][r] * y.values[c][r];
+  for (std::int64_t c = 0; c < classes; ++c)
+    for (std::int64_t r = 0; r < kRows; ++r)
+      g.values[c][r] = log ? g.values[c][r] - exp_of_negative(y.values[c][r]) * sum[r] : (g.values[c][r] - sum[r]) * y.values[c][r];
+}
+
+template <typename T>
+HFTA_INLINE void softmax_gradient_rows_of(const T* g, const T* y, std::int64_t rows, std::int64_t classes, bool log, T* dx) {
+  if (classes > kFewClasses) {
+    for (std::int64_t r = 0; r < rows; ++r, g += classes, y += classes, dx += classes) {
+      const T sum = log ? sum_of(g, classes) : products_of(g, y, classes, T(0));
+      T* __restrict to = dx;
+      if (log)
+        for (std::int64_t i = 0; i < classes; ++i) to[i] = g[i] - exp_of_negative(y[i]) * sum;
+      else
+        for (std::int64_t i = 0; i < classes; ++i) to[i] = (g[i] - sum) * y[i];
+    }
+    return;
+  }
+  TurnedRows<T> gradient, output;
+  for (std::int64_t r = 0; r < rows; r += gradient.kRows) {
+    const auto count = std::min(gradient.kRows, rows - r);
+    gradient.load(g + r * classes, count, classes);
+    output.load(y + r * classes, count, classes);
+    gradient_of_turned(gradient, output, classes, log);
+    gradient.store(dx + r * classes, count, classes);
+  }
+}
+
+// Function multiversioning does not go with templates.
+HFTA_VECTOR_TARGETS void softmax_rows(const float* x, std::int64_t rows, std::int64_t classes, SoftmaxKind kind, float* y) {
+  softmax_rows_of(x, rows, classes, kind, y);
+}
+HFTA_VECTOR_TARGETS void softmax_rows(const double* x, std::int64_t rows, std::int64_t classes, SoftmaxKind kind, double* y) {
+  softmax_rows_of(x, rows, classes, kind, y);
+}
+HFTA_VECTOR_TARGETS void gradient_rows(const float* g, const float* y, std::int64_t rows, std::int64_t classes, bool log, float* dx) {
+  softmax_gradient_rows_of(g, y, rows, classes, log, dx);
+}
+HFTA_VECTOR_TARGETS void gradient_rows(const double* g, const double* y, std::int64_t rows, std::int64_t classes, bool log, double* dx) {
+  softmax_gradient_rows_of(g, y, rows, classes, log, dx);
+}
+
+template <typename Visit>
+void over_rows(const Tensor& tensor, Visit visit) {
+  const auto classes = tensor.size(-1), rows = tensor.numel() / classes;
+  at::parallel_for(0, rows, std::max<std::int64_t>(1, 16384 / classes), [&](std::int64_t first, std::int64_t last) { visit(first, last - first, classes); });
+}
+
+template <SoftmaxKind kind>
+Tensor& softmax_out(const Tensor& self, Tensor& out) {
+  const auto run = [&]<typename T>(T) {
+    const T* x = self.const_data_ptr<T>();
+    T* y = out.mutable_data_ptr<T>();
+    over_rows(self, [&](std::int64_t first, std::int64_t rows, std::int64_t classes) { softmax_rows(x + first * classes, rows, classes, kind, y + first * classes); });
+  };
+  if (self.scalar_type() == at::kFloat) run(float());
+  else run(double());
+  return out;
+}
+
+template <SoftmaxKind kind>
+Tensor softmax_new(const Tensor& self) {
+  auto out = at::empty(self.sizes(), self.options());
+  return softmax_out<kind>(self, out);
+}
+
+Tensor& softmax_backward_out(const Tensor& gradient, const Tensor& output, bool log, Tensor& grad_input) {
+  const auto run = [&]<typename T>(T) {
+    const T *g = gradient.const_data_ptr<T>(), *y = output.const_data_ptr<T>();
+    T* dx = grad_input.mutable_data_ptr<T>();
+    over_rows(output, [&](std::int64_t first, std::int64_t rows, std::int64_t classes) {
+      gradient_rows(g + first * classes, y + first * classes, rows, classes, log, dx + first * classes);
+    });
+  };
+  if (output.scalar_type() == at::kFloat) run(float());
+  else run(double());
+  return grad_input;
+}
+
+Tensor softmax_backward_new(const Tensor& gradient, const Tensor& output, bool log) {
+  auto grad_input = at::empty(output.sizes(), output.options());
+  return softmax_backward_out(gradient, output, log, grad_input);
+}
+
+}  // namespace
+}  // namespace hfta::ops
+
+TORCH_LIBRARY_FRAGMENT(hfta, library) {
+  // Contiguous tensors, along the last dimension.
+  for (const char* name : {"softmax", "log_softmax", "safe_softmax"}) {
+    library.def(std::string(name) + "(Tensor self) -> Tensor");
+    library.def(std::string(name) + ".out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)");
+  }
+  library.def("softmax_backward(Tensor grad_output, Tensor output, bool log) -> Tensor");
+  library.def("softmax_backward.out(Tensor grad_output, Tensor output, bool log, *, Tensor(a!) grad_input) -> Tensor(a!)");
+  using Kind = hfta::ops::SoftmaxKind;
+  library.impl("softmax", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::softmax_new<Kind::Plain>));
+  library.impl("softmax.out", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::softmax_out<Kind::Plain>));
+  library.impl("log_softmax", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::softmax_new<Kind::Log>));
+  library.impl("log_softmax.out", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::softmax_out<Kind::Log>));
+  library.impl("safe_softmax", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::softmax_new<Kind::Safe>));
+  library.impl("safe_softmax.out", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::softmax_out<Kind::Safe>));
+  library.impl("softmax_backward", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::softmax_backward_new));
+  library.impl("softmax_backward.out", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::softmax_backward_out));
+}

@@ -5,10 +5,12 @@
 
 #include <iterator>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "hfta/base/error.h"
 #include "hfta/base/generator.h"
+#include "hfta/base/log.h"
 #include "hfta/lanes/array_state.h"
 #include "hfta/lanes/rows.h"
 
@@ -35,7 +37,7 @@ void detach_module(const LaneEntry& entry) {
 }
 
 /// Builds one lane's module while the default generator is the lane's.
-ArrayBase::Module build_module(const ArrayBase::Factory& factory, std::int64_t lane, at::Generator& generator) {
+ArrayBase::Module build_module(const ArrayBase::Factory& factory, std::int64_t lane, const at::Generator& generator) {
   const base::DefaultGeneratorScope scope(generator);
   auto module = factory(lane);
   HFTA_CHECK(module != nullptr, "lanes::Array: expected the factory to build lane ", lane, ", got no module");
@@ -75,9 +77,12 @@ LaneEntry& ArrayBase::State::at(std::int64_t lane) {
   return lanes[static_cast<std::size_t>(lane)];
 }
 
-ArrayBase::State::Stacks ArrayBase::State::moved(const std::vector<std::int64_t>& from, c10::Device target) {
+ArrayBase::State::Stacks ArrayBase::State::moved(const std::vector<std::int64_t>& from, Target target) const {
   const auto move = [&](const at::Tensor& stack) {
-    const auto result = allocate_rows(row(stack, 0), static_cast<std::int64_t>(from.size()), target);
+    auto options = stack.options().requires_grad(false);
+    if (target.device) options = options.device(*target.device);
+    if (target.type && stack.is_floating_point()) options = options.dtype(*target.type);
+    const auto result = allocate_rows(row(stack, 0), static_cast<std::int64_t>(from.size()), options);
     copy_rows(stack, result, from);
     return result;
   };
@@ -106,17 +111,28 @@ void ArrayBase::State::check_own(const LaneEntry& entry, std::int64_t lane, cons
   }
 }
 
+std::pair<ArrayBase::Module, ModuleTensors> ArrayBase::State::build_lane(const Factory& factory, std::int64_t lane, const at::Generator& generator) const {
+  auto module = build_module(factory, lane, generator);
+  auto tensors = tensors_of(*module, lane);
+  each_tensor(tensors, [&](bool, std::size_t, const at::Tensor& tensor) {
+    if (type && tensor.is_floating_point()) look_at(tensor, tensor.detach().to(*type));
+  });
+  return {std::move(module), std::move(tensors)};
+}
+
 std::vector<LaneEntry> ArrayBase::State::build(const Factory& factory, std::span<const std::uint64_t> new_seeds, std::int64_t first, std::int64_t total,
                                                Stacks& stacks) const {
   std::vector<LaneEntry> entries;
   for (std::size_t i = 0; i < new_seeds.size(); ++i) {
     const auto lane = first + static_cast<std::int64_t>(i);
     LaneEntry entry{.module = nullptr, .seed = new_seeds[i], .generators = {base::seeded_generator(new_seeds[i])}, .tensors = {}};
-    entry.module = build_module(factory, lane, entry.generators[0]);
-    entry.tensors = tensors_of(*entry.module, lane);
+    std::tie(entry.module, entry.tensors) = build_lane(factory, lane, entry.generators[0]);
     if (lane == 0) {
-      for (const auto& p : entry.tensors.parameters) stacks.parameters.push_back(allocate_rows(p, total, p.device()));
-      for (const auto& b : entry.tensors.buffers) stacks.buffers.push_back(allocate_rows(b, total, b.device()));
+      for (const auto& name : held_elsewhere(entry.tensors))
+        base::log_once(base::LogLevel::Warning, base::message("lanes::Array: the memory of \"", name, "\" is also held by tensors that the module does not register: ",
+                                                             "these keep the values that they have now"));
+      for (const auto& p : entry.tensors.parameters) stacks.parameters.push_back(allocate_rows(p, total, p.options().requires_grad(false)));
+      for (const auto& b : entry.tensors.buffers) stacks.buffers.push_back(allocate_rows(b, total, b.options().requires_grad(false)));
     } else {
       check_same_layout((lanes.empty() ? entries : lanes)[0].tensors, entry.tensors, lane);
       check_own(entry, lane, entries, stacks);
@@ -156,6 +172,14 @@ void ArrayBase::State::commit(Stacks stacks, std::vector<LaneEntry> entries) {
   ++generation;
 }
 
+void ArrayBase::State::replace(const Target& target) {
+  std::vector<std::int64_t> from(lanes.size());
+  std::iota(from.begin(), from.end(), 0);
+  auto stacks = moved(from, target);
+  commit(std::move(stacks), std::move(lanes));
+  for (auto* follower : std::vector(followers)) follower->tensors_replaced();
+}
+
 ArrayBase::ArrayBase(const Factory& factory, std::vector<std::uint64_t> seeds) : state_(std::make_unique<State>()) {
   HFTA_CHECK(!seeds.empty(), "lanes::Array: expected at least one lane, got none");
   State::Stacks stacks;
@@ -191,19 +215,28 @@ void ArrayBase::train(bool on) {
 bool ArrayBase::is_training() const { return state_->lanes[0].module->is_training(); }
 
 void ArrayBase::to(c10::Device device) {
+  HFTA_CHECK(!device.is_meta(), "lanes::Array: expected a device with memory, got meta");
   try {
     device = at::empty({1}, at::TensorOptions(at::kByte).device(device)).device();
   } catch (const c10::Error&) {
     throw Unsupported(base::message("lanes::Array: expected a device that is there, got ", device));
   }
   if (device == state_->device) return;
-  std::vector<std::int64_t> from(lanes());
-  std::iota(from.begin(), from.end(), 0);
   stack_gradients();
-  auto stacks = state_->moved(from, device);
-  state_->device = device;
-  state_->commit(std::move(stacks), std::move(state_->lanes));
-  for (auto* follower : std::vector(state_->followers)) follower->tensors_replaced();
+  const auto before = std::exchange(state_->device, device);
+  try {
+    state_->replace({.device = device});
+  } catch (...) {
+    state_->device = before;
+    throw;
+  }
+}
+
+void ArrayBase::to(at::ScalarType type) {
+  HFTA_CHECK(at::isFloatingType(type), "lanes::Array: expected a floating type, got ", type);
+  stack_gradients();
+  state_->replace({.type = type});
+  state_->type = type;
 }
 
 void ArrayBase::keep(const std::vector<std::int64_t>& kept) {
@@ -215,7 +248,7 @@ void ArrayBase::keep(const std::vector<std::int64_t>& kept) {
     is_kept[lane] = true;
   }
   stack_gradients();
-  auto stacks = state_->moved(kept, state_->device);
+  auto stacks = state_->moved(kept);
   for (std::int64_t lane = 0; lane < lanes(); ++lane)
     if (!is_kept[lane]) detach_module(state_->lanes[lane]);
   std::vector<LaneEntry> entries;
@@ -230,7 +263,7 @@ void ArrayBase::append(const Factory& factory, const std::vector<std::uint64_t>&
   std::vector<std::int64_t> from(total, -1);
   std::iota(from.begin(), from.begin() + before, 0);
   stack_gradients();
-  auto stacks = state_->moved(from, state_->device);
+  auto stacks = state_->moved(from);
   auto added = state_->build(factory, seeds, before, total, stacks);
   for (auto& entry : added) entry.module->train(is_training());
   auto entries = std::move(state_->lanes);
@@ -256,9 +289,7 @@ void ArrayBase::copy_lane(std::int64_t source, std::int64_t target) {
 
 ArrayBase::Module ArrayBase::free_copy(std::int64_t lane, const Factory& factory) const {
   const auto& entry = state_->at(lane);
-  auto scratch = base::seeded_generator(entry.seed);
-  auto module = build_module(factory, lane, scratch);
-  const auto tensors = tensors_of(*module, lane);
+  const auto [module, tensors] = state_->build_lane(factory, lane, base::seeded_generator(entry.seed));
   check_same_layout(entry.tensors, tensors, lane);
   each_tensor(tensors, [&](bool parameter, std::size_t i, const at::Tensor& tensor) {
     look_at(tensor, row((parameter ? parameters() : buffers())[i].tensor, lane).clone());

@@ -75,6 +75,8 @@ class ArrayBase {
   bool is_training() const;
   /// Moves all stacks; the lanes' modules follow. @throws Unsupported where the device is not there.
   void to(c10::Device device);
+  /// Converts the floating stacks to another floating type.
+  void to(at::ScalarType type);
 
   /// Keeps these lanes, in this order, and drops the rest (dropped modules keep a copy of their tensors of their own).
   void keep(const std::vector<std::int64_t>& lanes);

@@ -21,7 +21,7 @@ class GradientStack {
     if (!any && (ours || !total_.defined())) return total_.reset(), attached_.reset();
     const bool from_outside = total_.defined() && !ours;
     if (!ours) {
-      attached_ = allocate_rows(row(stack_, 0), count(), stack_.device());
+      attached_ = allocate_rows(row(stack_, 0), count(), stack_.options());
       if (from_outside) attached_.copy_(total_.detach());
       total_ = attached_;
     }
@@ -41,13 +41,13 @@ class GradientStack {
 
   void take(std::int64_t lane, bool ours, bool from_outside) {
     auto& gradient = own(lane);
+    if (gradient.defined() && !gradient.is_sparse() && is_row(gradient, total_, lane)) return;
     const auto place = row(total_, lane);
     if (!gradient.defined()) {
       if (ours) place.zero_();
       if (from_outside) gradient = place;
       return;
     }
-    if (!gradient.is_sparse() && is_row(gradient, total_, lane)) return;
     const auto value = gradient.detach().is_sparse() ? gradient.detach().to_dense() : gradient.detach();
     from_outside ? place.add_(value) : place.copy_(value);
     gradient = place;
@@ -76,32 +76,50 @@ void ArrayBase::zero_grad() {
   }
 }
 
+namespace {
+
+/// A lane's tensors as registered now that are not in the rows where they belong.
+std::vector<std::size_t> outside(const std::vector<at::Tensor>& tensors, const std::vector<Stacked>& stacks, std::int64_t lane) {
+  HFTA_CHECK(tensors.size() == stacks.size(), "lanes::Array: expected lane ", lane, " with ", stacks.size(), " different tensors of a kind, got ", tensors.size());
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < stacks.size(); ++i) {
+    if (is_row(tensors[i], stacks[i].tensor, lane)) continue;
+    const auto& stack = stacks[i].tensor;
+    HFTA_CHECK(tensors[i].sizes() == stack.sizes().slice(1) && tensors[i].scalar_type() == stack.scalar_type(), "lanes::Array: expected \"", stacks[i].name,
+               "\" of lane ", lane, " as ", stack.scalar_type(), " ", stack.sizes().slice(1), ", got ", tensors[i].scalar_type(), " ", tensors[i].sizes());
+    found.push_back(i);
+  }
+  return found;
+}
+
+bool all_in_rows(const std::vector<at::Tensor>& tensors, const std::vector<Stacked>& stacks, std::int64_t lane) {
+  for (std::size_t i = 0; i < stacks.size(); ++i)
+    if (!is_row(tensors[i], stacks[i].tensor, lane)) return false;
+  return true;
+}
+
+}  // namespace
+
 std::vector<std::string> ArrayBase::restore_rows(std::int64_t lane) {
   auto& entry = state_->at(lane);
+  if (is_registered_as(*entry.module, entry.tensors) && all_in_rows(entry.tensors.parameters, parameters(), lane) && all_in_rows(entry.tensors.buffers, buffers(), lane)) return {};
   auto now = tensors_of(*entry.module, lane);
   HFTA_CHECK(now.registrations.size() == state_->registrations.size(), "lanes::Array: expected lane ", lane, " with ", state_->registrations.size(),
              " registered tensors, got ", now.registrations.size());
-  std::vector<std::string> restored;
-  const auto restore = [&](bool parameters) {
-    const auto& stacks = parameters ? state_->parameters : state_->buffers;
-    const auto& tensors = parameters ? now.parameters : now.buffers;
-    HFTA_CHECK(tensors.size() == stacks.size(), "lanes::Array: expected lane ", lane, " with its tied tensors still tied, got others");
-    for (std::size_t i = 0; i < stacks.size(); ++i) {
-      if (is_row(tensors[i], stacks[i].tensor, lane)) continue;
-      const auto place = row(stacks[i].tensor, lane);
-      HFTA_CHECK(tensors[i].sizes() == place.sizes() && tensors[i].scalar_type() == place.scalar_type(), "lanes::Array: expected \"", stacks[i].name, "\" of lane ", lane, " as ",
-                 place.scalar_type(), " ", place.sizes(), ", got ", tensors[i].scalar_type(), " ", tensors[i].sizes());
-      place.copy_(tensors[i].detach());
-      look_at(tensors[i], place);
-      restored.push_back(stacks[i].name);
-    }
-  };
+  const auto moved_parameters = outside(now.parameters, parameters(), lane), moved_buffers = outside(now.buffers, buffers(), lane);
+  std::vector<std::string> names;
   const at::NoGradGuard no_grad;
-  restore(true);
-  restore(false);
-  for (const auto& alias : now.aliases) look_at(alias.tensor, row((alias.of_parameter ? state_->parameters : state_->buffers)[alias.index].tensor, lane));
+  const auto restore = [&](const at::Tensor& tensor, const Stacked& stack) {
+    const auto place = row(stack.tensor, lane);
+    place.copy_(tensor.detach());
+    look_at(tensor, place);
+    names.push_back(stack.name);
+  };
+  for (const auto i : moved_parameters) restore(now.parameters[i], parameters()[i]);
+  for (const auto i : moved_buffers) restore(now.buffers[i], buffers()[i]);
+  for (const auto& alias : now.aliases) look_at(alias.tensor, row((alias.of_parameter ? parameters() : buffers())[alias.index].tensor, lane));
   entry.tensors = std::move(now);
-  return restored;
+  return names;
 }
 
 }  // namespace hfta::lanes

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <deque>
 #include <memory>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "hfta/lanes/array.h"
@@ -17,10 +20,16 @@ struct Roster {
 struct LaneEntry {
   ArrayBase::Module module;
   std::uint64_t seed = 0;
-  std::vector<at::Generator> generators;  ///< One for each device that the lane has been on.
+  std::deque<at::Generator> generators;  ///< One for each device that the lane has been on; references to them last.
   ModuleTensors tensors;
 
   at::Generator& generator(c10::Device device);
+};
+
+/// Where stacks are to go.
+struct Target {
+  std::optional<c10::Device> device = std::nullopt;
+  std::optional<at::ScalarType> type = std::nullopt;  ///< Of floating tensors.
 };
 
 struct ArrayBase::State {
@@ -33,6 +42,7 @@ struct ArrayBase::State {
   std::vector<LaneFollower*> followers;
   std::uint64_t generation = 0;
   c10::Device device = c10::kCPU;
+  std::optional<at::ScalarType> type;  ///< What floating tensors were converted to, if they were.
 
   std::int64_t count() const { return static_cast<std::int64_t>(lanes.size()); }
   LaneEntry& at(std::int64_t lane);
@@ -41,12 +51,16 @@ struct ArrayBase::State {
     std::vector<at::Tensor> parameters, buffers, gradients;
   };
   /// New stacks with row `i` copied from row `from[i]` of the present ones, zeros for `from[i] < 0`.
-  Stacks moved(const std::vector<std::int64_t>& from, c10::Device target);
+  Stacks moved(const std::vector<std::int64_t>& from, Target target = {}) const;
   /// Builds lanes `first, first + 1, ...` into rows of `stacks` (made for `total` lanes with lane 0); the array itself is not touched.
   std::vector<LaneEntry> build(const Factory& factory, std::span<const std::uint64_t> seeds, std::int64_t first, std::int64_t total, Stacks& stacks) const;
+  /// Builds one lane's module from the generator's numbers and collects its tensors, in the array's type.
+  std::pair<Module, ModuleTensors> build_lane(const Factory& factory, std::int64_t lane, const at::Generator& generator) const;
   void check_own(const LaneEntry& entry, std::int64_t lane, const std::vector<LaneEntry>& added, const Stacks& stacks) const;
   /// Takes new stacks and their lanes in use.
   void commit(Stacks stacks, std::vector<LaneEntry> entries);
+  /// Moves all lanes to stacks of another kind.
+  void replace(const Target& target);
   /// Brings seeds and roster in line with the lanes.
   void list_lanes();
 };

@@ -1,6 +1,8 @@
 #include "hfta/lanes/layout.h"
 
-#include <sstream>
+#include <algorithm>
+#include <map>
+#include <set>
 
 #include "hfta/base/error.h"
 
@@ -37,6 +39,7 @@ class Collector {
 
   void add(const std::string& name, const at::Tensor& tensor, bool is_parameter) {
     if (!tensor.defined()) return;
+    result_.objects.push_back(tensor.unsafeGetTensorImpl());
     if (tensor.layout() != at::kStrided || tensor.is_quantized() || tensor.is_meta())
       throw Unsupported(base::message("lanes::Array: expected dense tensors, got \"", name, "\" of lane ", lane_, ", which is ",
                                       tensor.is_meta() ? "on the meta device" : tensor.is_quantized() ? "quantized" : "sparse"));
@@ -108,6 +111,28 @@ ModuleTensors tensors_of(const torch::nn::Module& module, std::int64_t lane) {
     for (const auto& b : part.value()->named_buffers(/*recurse=*/false)) collector.add(full(b.key()), b.value(), false);
   }
   return collector.take();
+}
+
+bool is_registered_as(const torch::nn::Module& module, const ModuleTensors& tensors) {
+  std::size_t at = 0;
+  const auto matches = [&](const auto& registered) {
+    for (const auto& entry : registered)
+      if (entry.value().defined() && (at == tensors.objects.size() || tensors.objects[at++] != entry.value().unsafeGetTensorImpl())) return false;
+    return true;
+  };
+  for (const auto& part : module.modules())
+    if (!matches(part->named_parameters(/*recurse=*/false)) || !matches(part->named_buffers(/*recurse=*/false))) return false;
+  return at == tensors.objects.size();
+}
+
+std::vector<std::string> held_elsewhere(const ModuleTensors& tensors) {
+  std::map<const c10::StorageImpl*, std::size_t> known;
+  const std::set<const c10::TensorImpl*> objects(tensors.objects.begin(), tensors.objects.end());
+  for (const auto* object : objects) ++known[object->unsafe_storage().unsafeGetStorageImpl()];
+  std::vector<std::string> names;
+  for (const auto& r : tensors.registrations)
+    if (const auto& storage = tensor_of(tensors, r).storage(); storage.use_count() > known[storage.unsafeGetStorageImpl()]) names.push_back(r.name);
+  return names;
 }
 
 std::vector<std::string> first_names(const ModuleTensors& tensors, bool parameters) {

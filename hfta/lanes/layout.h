@@ -28,11 +28,19 @@ struct ModuleTensors {
     at::Tensor tensor;
   };
   std::vector<Alias> aliases;
+  std::vector<const c10::TensorImpl*> objects;  ///< The tensor objects by registration.
 };
 
 /// Undefined tensors (a bias that is switched off) are left out.
 /// @throws Unsupported for tensors that cannot be rows (sparse, quantized, overlapping views), naming them after `lane`.
 ModuleTensors tensors_of(const torch::nn::Module& module, std::int64_t lane);
+
+/// Whether the module still registers the very objects that it did; costs less than collecting them.
+bool is_registered_as(const torch::nn::Module& module, const ModuleTensors& tensors);
+
+/// Names of tensors whose memory is also looked at by objects that the module does not register (`weight_t = weight.t()`), which a
+/// move of the memory leaves behind.
+std::vector<std::string> held_elsewhere(const ModuleTensors& tensors);
 
 /// First name of each parameter (or buffer), by index.
 std::vector<std::string> first_names(const ModuleTensors& tensors, bool parameters);

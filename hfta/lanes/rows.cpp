@@ -4,29 +4,26 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace hfta::lanes {
-namespace {
 
-/// The single tensor's strides where they fill its memory, else plain ones.
-std::vector<std::int64_t> row_strides(const at::Tensor& single) {
-  if (single.is_non_overlapping_and_dense()) return single.strides().vec();
-  std::vector<std::int64_t> strides(single.dim(), 1);
-  for (std::int64_t d = single.dim() - 2; d >= 0; --d) strides[d] = strides[d + 1] * std::max<std::int64_t>(single.size(d + 1), 1);
+std::vector<std::int64_t> dense_strides(const at::Tensor& tensor) {
+  if (tensor.is_non_overlapping_and_dense()) return tensor.strides().vec();
+  std::vector<std::int64_t> strides(tensor.dim(), 1);
+  for (std::int64_t d = tensor.dim() - 2; d >= 0; --d) strides[d] = strides[d + 1] * std::max<std::int64_t>(tensor.size(d + 1), 1);
   return strides;
 }
 
-}  // namespace
-
-at::Tensor allocate_rows(const at::Tensor& single, std::int64_t lanes, c10::Device device) {
+at::Tensor allocate_rows(const at::Tensor& single, std::int64_t lanes, at::TensorOptions options) {
   const c10::InferenceMode ordinary(false);
-  const auto aligned = kRowAlignment / static_cast<std::int64_t>(single.element_size());
+  const auto aligned = kRowAlignment / static_cast<std::int64_t>(options.dtype().itemsize());
   const auto lane_stride = (std::max<std::int64_t>(single.numel(), 1) + aligned - 1) / aligned * aligned;
-  auto sizes = single.sizes().vec(), strides = row_strides(single);
+  auto sizes = single.sizes().vec(), strides = dense_strides(single);
   sizes.insert(sizes.begin(), lanes);
   strides.insert(strides.begin(), lane_stride);
-  auto stack = at::zeros({lanes * lane_stride}, at::TensorOptions(single.scalar_type()).device(device));
+  auto stack = at::zeros({lanes * lane_stride}, options);
   stack.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);  // no view: the stack may become a leaf whose rows are written in place
   return stack;
 }

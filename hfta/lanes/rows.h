@@ -4,14 +4,17 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace hfta::lanes {
 
 /// Rows start on this many bytes, so that a lane's kernels round as those of a model of its own.
 inline constexpr std::int64_t kRowAlignment = 64;
 
-/// A stack `[lanes, ...]` of zeros for tensors like `single`, with its strides within a row.
-at::Tensor allocate_rows(const at::Tensor& single, std::int64_t lanes, c10::Device device);
+/// Strides of a dense tensor like this one: its own where it fills its memory, else plain ones.
+std::vector<std::int64_t> dense_strides(const at::Tensor& tensor);
+/// A stack `[lanes, ...]` of zeros for tensors shaped like `single`, with its strides within a row, of the options' type and device.
+at::Tensor allocate_rows(const at::Tensor& single, std::int64_t lanes, at::TensorOptions options);
 /// Lane `lane`'s row of a stack: a view without gradient history.
 at::Tensor row(const at::Tensor& stack, std::int64_t lane);
 /// Whether the tensor is that row: its memory and its view of it.

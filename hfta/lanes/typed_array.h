@@ -2,8 +2,10 @@
 
 #include <torch/nn/pimpl.h>
 
-#include <concepts>
+#include <initializer_list>
+#include <memory>
 #include <numeric>
+#include <type_traits>
 #include <utility>
 
 #include "hfta/base/error.h"
@@ -24,9 +26,18 @@ class LanePlace {
   std::int64_t lane_;
 };
 
+/// Makes `Net net(lane)` a conversion: a holder's constructor would take the handle for an argument of the module otherwise.
+template <typename Net>
+struct LaneKind {};
+template <typename Net>
+  requires requires { typename Net::ContainedType; }
+struct LaneKind<Net> : torch::detail::ModuleHolderIndicator {
+  using ContainedType = typename Net::ContainedType;
+};
+
 /// A lane as `Array::lane` gives it: the plain module, and a handle that says so when the array's lanes have moved since.
 template <typename Net>
-class Lane {
+class Lane : public LaneKind<Net> {
  public:
   Lane(const ArrayBase& array, std::int64_t lane, Net net) : place_(array, lane), net_(std::move(net)) {}
   auto& operator*() const { return place_.check(), *net_; }
@@ -60,6 +71,7 @@ class Array : public ArrayBase {
 
   /// Lane `i` is built with seed `i`.
   Array(std::int64_t lanes, Build build) : Array(seeds_of(lanes), std::move(build)) {}
+  Array(std::initializer_list<std::uint64_t> seeds, Build build) : Array(std::vector(seeds), std::move(build)) {}
   Array(std::vector<std::uint64_t> seeds, Build build) : ArrayBase(plain(build), std::move(seeds)), build_(std::move(build)) {}
 
   /// The lane's module, its tensors rows of the array. @throws InvalidArgument for a lane out of range.

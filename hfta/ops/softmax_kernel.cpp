@@ -197,8 +197,8 @@ Tensor softmax_backward_new(const Tensor& gradient, const Tensor& output, bool l
 TORCH_LIBRARY_FRAGMENT(hfta, library) {
   // Contiguous tensors, along the last dimension.
   for (const char* name : {"softmax", "log_softmax", "safe_softmax"}) {
-    library.def(std::string(name) + "(Tensor self) -> Tensor");
-    library.def(std::string(name) + ".out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)");
+    library.def((std::string(name) + "(Tensor self) -> Tensor").c_str());
+    library.def((std::string(name) + ".out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)").c_str());
   }
   library.def("softmax_backward(Tensor grad_output, Tensor output, bool log) -> Tensor");
   library.def("softmax_backward.out(Tensor grad_output, Tensor output, bool log, *, Tensor(a!) grad_input) -> Tensor(a!)");

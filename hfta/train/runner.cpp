@@ -1,0 +1,201 @@
+#include "hfta/train/runner.h"
+
+#include <ATen/core/ivalue.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "hfta/base/error.h"
+#include "hfta/base/generator.h"
+#include "hfta/base/log.h"
+#include "hfta/base/threads.h"
+#include "hfta/train/memory_probe.h"
+#include "hfta/train/plain_step.h"
+#include "hfta/train/recorded_step.h"
+#include "hfta/train/snapshot.h"
+
+namespace hfta::train {
+namespace {
+
+constexpr double kMeasuredMs = 15;  // A shorter measurement is mostly the clock and the scheduler.
+constexpr int kMeasuredCalls = 10;
+
+double now_ms() { return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+std::int64_t bytes_of(const std::vector<lanes::Stacked>& stacks, bool trainable_only = false) {
+  std::int64_t bytes = 0;
+  for (const auto& stack : stacks)
+    if (!trainable_only || stack.trainable) bytes += static_cast<std::int64_t>(stack.tensor.select(0, 0).nbytes());
+  return bytes;
+}
+
+std::int64_t bytes_of(const c10::IValue& state) {
+  std::int64_t bytes = 0;
+  state.visit([&](const c10::IValue& value) {
+    if (value.isTensor() && value.toTensor().defined()) bytes += static_cast<std::int64_t>(value.toTensor().nbytes());
+    return false;
+  });
+  return bytes;
+}
+
+}  // namespace
+
+struct Runner::State {
+  std::vector<lanes::ArrayBase*> arrays;
+  optim::Optimizer& optimizer;
+  LaneStep step;
+  StepOptions options;
+  plan::Plan plan;
+  PlainStep plain;
+  std::optional<RecordedStep> recorded{};
+  std::string refusal{};
+
+  State(std::vector<lanes::ArrayBase*> of, optim::Optimizer& by, LaneStep with, StepOptions how, plan::Plan first)
+      : arrays(std::move(of)), optimizer(by), step(std::move(with)), options(std::move(how)), plan(std::move(first)),
+        plain(arrays, optimizer, step, options, plan) {}
+
+  std::int64_t lanes() const { return arrays[0]->lanes(); }
+
+  // Throws the reason where recording is refused, also the next time, without trying again.
+  StepOutput run_recorded(std::span<const Input> inputs) {
+    if (!refusal.empty()) throw Unsupported(refusal);
+    const auto fit = plan::fitted(plan, lanes());
+    if (!recorded) recorded.emplace(arrays, optimizer, step, options, fit);
+    else if (asked != fit) recorded->set_plan(fit);
+    asked = fit;
+    try {
+      return (*recorded)(inputs);
+    } catch (const Unsupported& error) {
+      refusal = error.what();
+      throw;
+    }
+  }
+
+  StepOutput run_plain(std::span<const Input> inputs) {
+    if (plain.plan() != plan) plain.set_plan(plan);
+    return plain(inputs);
+  }
+
+  plan::Plan asked{};  // What the recorded step was last told; its own plan has the lowerings that it chose.
+
+  // As many calls as end with an update.
+  void whole_update(const std::function<void()>& call) const {
+    for (std::int64_t i = 0; i < options.accumulate; ++i) call();
+  }
+
+  // The middle time of a few calls by the present plan, after one more to warm up.
+  double measure(std::span<const Input> inputs) {
+    const auto call = [&] { whole_update([&] { plan.recorded ? run_recorded(inputs) : run_plain(inputs); }); };
+    call();
+    std::vector<double> ms;
+    double total = 0;
+    while (ms.empty() || (total < kMeasuredMs && ms.size() < kMeasuredCalls)) {
+      const double before = now_ms();
+      call();
+      ms.push_back((now_ms() - before) / static_cast<double>(options.accumulate));
+      total += ms.back();
+    }
+    return plan::median(ms);
+  }
+};
+
+Runner::Runner(std::vector<lanes::ArrayBase*> arrays, optim::Optimizer& optimizer, LaneStep step, StepOptions options, plan::Plan plan)
+    : state_(std::make_unique<State>(std::move(arrays), optimizer, std::move(step), std::move(options), std::move(plan))) {}
+Runner::~Runner() = default;
+Runner::Runner(Runner&&) noexcept = default;
+Runner& Runner::operator=(Runner&&) noexcept = default;
+
+StepOutput Runner::operator()(std::span<const Input> inputs) {
+  auto& s = *state_;
+  if (s.plan.recorded && s.refusal.empty()) {
+    try {
+      return s.run_recorded(inputs);
+    } catch (const Unsupported& error) {
+      base::log_once(base::LogLevel::Warning, std::string("plain steps instead of recorded ones: ") + error.what());
+      s.plain.take_over(s.recorded->pending());
+    }
+  }
+  return s.run_plain(inputs);
+}
+
+plan::Plan Runner::plan() const {
+  const auto& s = *state_;
+  if (s.plan.recorded && s.refusal.empty() && s.recorded) return s.recorded->plan();
+  auto plan = plan::fitted(s.plan, s.lanes());
+  if (!s.refusal.empty()) plan.recorded = false;
+  return plan;
+}
+
+void Runner::set_plan(const plan::Plan& plan) { state_->plan = plan; }
+
+std::string Runner::report() const {
+  const auto& s = *state_;
+  if (!s.refusal.empty()) return "plain steps: " + s.refusal;
+  if (!s.plan.recorded) return "plain steps, as the plan says";
+  return s.recorded ? s.recorded->report() : "nothing recorded yet";
+}
+
+plan::SearchResult Runner::choose_plan(std::span<const Input> inputs, plan::SearchSpace space, const plan::SearchOptions& options) {
+  auto& s = *state_;
+  const auto pending = s.plain.pending() + (s.recorded ? s.recorded->pending() : 0);
+  HFTA_CHECK(pending == 0, "train::Runner: expected no accumulated gradients when a plan is chosen, got those of ", pending, " calls");
+  space.lanes = s.lanes();
+  if (space.memory_limit_bytes > 0 && !space.memory) space.memory = memory_profile(inputs);
+  const auto before = s.plan;
+  plan::SearchResult result;
+  try {
+    const Undisturbed undisturbed(s.arrays, s.optimizer);
+    result = plan::search(plan::candidates(space), [&](const plan::Plan& candidate) {
+      undisturbed.restore_now();
+      s.plan = candidate;
+      return s.measure(inputs);
+    }, options);
+  } catch (...) {
+    s.plan = before;
+    throw;
+  }
+  s.plan = result.plan;
+  return result;
+}
+
+plan::Throughput Runner::throughput(std::span<const Input> inputs, const plan::ThroughputOptions& options) {
+  auto& s = *state_;
+  const Undisturbed undisturbed(s.arrays, s.optimizer);
+  const auto cores = static_cast<int>(base::cores());
+  std::vector<plan::Variant> variants;
+  std::vector<std::unique_ptr<PlainStep>> steps;
+  for (const int threads : {1, cores}) {
+    if (threads == 1 && !steps.empty()) continue;
+    steps.push_back(std::make_unique<PlainStep>(s.arrays, s.optimizer, s.step, s.options, plan::Plan{.intra_op_threads = threads, .recorded = false}));
+    const auto name = "alone, " + std::to_string(threads) + (threads == 1 ? " thread" : " threads");
+    variants.push_back({name, [&s, &step = *steps.back(), inputs] { s.whole_update([&] { step(inputs); }); }});
+  }
+  variants.push_back({"array", [&] { s.whole_update([&] { (*this)(inputs); }); }});
+  return plan::compare(variants, options);
+}
+
+plan::MemoryProfile Runner::memory_profile(std::span<const Input> inputs) {
+  auto& s = *state_;
+  plan::MemoryProfile profile{.lanes = s.lanes()};
+  const Undisturbed undisturbed(s.arrays, s.optimizer);
+  const auto first = inputs_of_lane(inputs, 0);
+  const base::DefaultGeneratorScope random(s.arrays[0]->generator(0));
+  const auto peak = peak_bytes_during([&] {
+    const auto result = s.step(0, first);
+    check_loss(result.loss, 0, "train::Runner");
+    result.loss.backward();
+  });
+  s.whole_update([&] { s.plain(inputs); });
+  profile.state_bytes_per_lane = bytes_of(s.optimizer.lane_state_dict(0));
+  for (const auto* array : s.arrays) {
+    profile.state_bytes_per_lane += bytes_of(array->parameters()) + bytes_of(array->buffers());
+    profile.gradient_bytes_per_lane += bytes_of(array->parameters(), /*trainable_only=*/true);
+  }
+  profile.activation_bytes_per_lane = std::max<std::int64_t>(0, peak - profile.gradient_bytes_per_lane);
+  return profile;
+}
+
+}  // namespace hfta::train

@@ -218,11 +218,18 @@ StepOptions Trainer::State::step_options_now() const {
   return now;
 }
 
+std::map<std::string, std::string> Trainer::State::lowerings_now() const {
+  auto all = plan->lowerings;
+  for (const auto& [where, name] : runner.plan().lowerings) all[where] = name;
+  return all;
+}
+
 void Trainer::State::keep(const std::vector<std::int64_t>& lanes) {
   for (auto* array : arrays) array->keep(lanes);
   std::vector<std::int64_t> kept;
   for (const auto lane : lanes) kept.push_back(ids[lane]);
   ids = std::move(kept);
+  if (plan) plan->lowerings = lowerings_now();
   runner = Runner(arrays, optimizer, step, step_options_now());
   if (plan) runner.set_plan(*plan);
 }
@@ -291,9 +298,8 @@ std::string Trainer::report() const { return state_->runner.report(); }
 std::optional<plan::Plan> Trainer::plan() const {
   auto plan = state_->plan;
   if (!plan) return plan;
-  const auto running = state_->runner.plan();
-  plan->recorded = running.recorded;
-  if (!running.lowerings.empty()) plan->lowerings = running.lowerings;
+  plan->recorded = state_->runner.plan().recorded;
+  plan->lowerings = state_->lowerings_now();
   return plan;
 }
 

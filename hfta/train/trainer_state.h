@@ -33,6 +33,8 @@ struct Trainer::State {
   std::vector<Input> inputs_now(const TrainBatch& batch) const;
   /// Step options for those lanes.
   StepOptions step_options_now() const;
+  /// Those of the plan and those that the runner has chosen since.
+  std::map<std::string, std::string> lowerings_now() const;
   /// Keeps these lanes of the array and makes a runner for them.
   void keep(const std::vector<std::int64_t>& lanes);
 

@@ -54,6 +54,7 @@ struct Optimizer::Pass {
     const auto& p = state.array.parameters()[parameter];
     HFTA_CHECK(gradient.dim() == p.tensor.dim() && gradient.size(0) == count && gradient.sizes().slice(1) == p.tensor.sizes().slice(1), state.title(),
                ": expected the gradient of \"", p.name, "\" for ", count, " lanes of ", p.tensor.sizes().slice(1), ", got ", gradient.sizes());
+    HFTA_CHECK(gradient.layout() == c10::kStrided, state.title(), ": expected a dense gradient of \"", p.name, "\", got ", gradient.layout());
     HFTA_CHECK(gradient.scalar_type() == p.tensor.scalar_type() && gradient.device() == p.tensor.device(), state.title(), ": expected the gradient of \"", p.name, "\" as ",
                p.tensor.scalar_type(), " on ", p.tensor.device(), ", got ", gradient.scalar_type(), " on ", gradient.device());
   }
@@ -85,7 +86,6 @@ struct Optimizer::Pass {
   /// Updates lanes `[at, at + gradient.size(0))` of the pass.
   void update(std::size_t parameter, std::int64_t at, const at::Tensor& gradient) const {
     const auto count = gradient.size(0);
-    check(parameter, gradient, count);
     bool keeps = false;
     const auto* const of_lanes = numbers(parameter, at, count, keeps);
     if (keeps) state.allocate(parameter);
@@ -173,6 +173,7 @@ void Optimizer::update(std::int64_t first, std::int64_t width, std::span<const a
 }
 
 void Optimizer::step() {
+  const at::NoGradGuard no_grad;
   auto& s = *state_;
   s.array.stack_gradients();
   const auto lanes = s.array.lanes();
@@ -184,7 +185,8 @@ void Optimizer::step() {
     if (!gradient.defined()) continue;
     for (std::int64_t from = 0, end; from < lanes; from = end + 1) {
       for (end = from; end < lanes && has_gradient(p, end); ++end) updated[static_cast<std::size_t>(end)] = true;
-      if (end > from) pass.update(p, from, gradient.detach().narrow(0, from, end - from));
+      if (end - from == lanes) pass.update(p, 0, gradient);
+      else if (end > from) pass.update(p, from, gradient.narrow(0, from, end - from));
       // A graph that saved the old values must notice, as with LibTorch's own optimizers.
       for (auto lane = from; lane < end; ++lane) s.array.lane_parameters(lane)[p].unsafeGetTensorImpl()->bump_version();
     }

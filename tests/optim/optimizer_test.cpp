@@ -58,6 +58,9 @@ TEST(OptimizerTest, TellsWhatIsWrong) {
   const auto name = array.parameters()[1].name;
   EXPECT_EQ(error_of([&] { adam.update(0, 3, gradients); }),
             base::message("optim::Adam: expected the gradient of \"", name, "\" for 3 lanes of ", array.parameters()[1].tensor.sizes().slice(1), ", got [3, 4]"));
+  gradients = random_gradients(array);
+  gradients.back() = gradients.back().to_sparse();
+  EXPECT_EQ(error_of([&] { adam.update(0, 3, gradients); }), "optim::Adam: expected a dense gradient of \"" + array.parameters().back().name + "\", got Sparse");
   expect_same(copies(array, 0), before);
 }
 

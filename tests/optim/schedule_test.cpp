@@ -1,6 +1,11 @@
 #include "hfta/optim/schedule.h"
 
+#include <torch/csrc/jit/serialization/pickle.h>
+#include <unistd.h>
+
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <numbers>
 #include <sstream>
@@ -35,27 +40,63 @@ std::vector<ParameterGroup> two_groups() {
   return {{.takes = [](const std::string&, const at::Tensor& row) { return row.dim() == 1; }, .hyper = {{"lr", PerLane{0.037, 0.5}}}}};
 }
 
-TEST(ScheduleTest, GivesExactlyTheRatesOfStockPyTorch) {
+/// A schedule of an array of its own.
+struct Scheduled {
+  Array<OddNet> array = odd_array(2);
+  SGD sgd{array, {.lr = {0.1, 1}, .groups = two_groups()}};
+  std::unique_ptr<Schedule> schedule;
+
+  explicit Scheduled(const std::string& name) : schedule(schedules().at(name)(sgd)) {}
+  /// Both groups' rates of lane 0 are the next two words.
+  void expect_rates(std::istream& words, const std::string& where) const {
+    for (std::size_t group = 0; group < 2; ++group) {
+      std::string word;
+      words >> word;
+      EXPECT_EQ(sgd.get("lr", 0, group), std::strtod(word.c_str(), nullptr)) << where << ", group " << group;
+    }
+  }
+};
+
+constexpr int kResumedAt = 6;
+
+/// What `stock_optim.py` goes on from: lane 0 after some steps.
+void save(const std::filesystem::path& path, Scheduled& run) {
+  for (int step = 0; step < kResumedAt; ++step) run.schedule->step();
+  c10::impl::GenericList rates(c10::AnyType::get());
+  for (std::size_t group = 0; group < 2; ++group) rates.push_back(run.sgd.get("lr", 0, group));
+  c10::impl::GenericDict saved(c10::StringType::get(), c10::AnyType::get());
+  saved.insert("schedule", run.schedule->lane_state_dict(0));
+  saved.insert("rates", rates);
+  const auto bytes = torch::pickle_save(saved);
+  std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+}
+
+TEST(ScheduleTest, GivesExactlyTheRatesOfStockPyTorchWhichGoesOnFromItsState) {
   if (!has_stock_pytorch()) GTEST_SKIP() << "no Python with torch";
-  std::istringstream lines(run_stock("schedules"));
+  const auto folder = std::filesystem::temp_directory_path() / ("hfta_schedule_test_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  std::map<std::string, std::unique_ptr<Scheduled>> saved;
+  for (const auto& entry : schedules()) save(folder / (entry.first + ".pt"), *(saved[entry.first] = std::make_unique<Scheduled>(entry.first)));
+  std::istringstream lines(run_stock("schedules " + folder.string()));
+  std::filesystem::remove_all(folder);
   std::size_t seen = 0;
   for (std::string line; std::getline(lines, line); ++seen) {
     std::istringstream words(line);
-    std::string name, word;
+    std::string name;
     words >> name;
-    auto array = odd_array(2);
-    SGD sgd(array, {.lr = {0.1, 1}, .groups = two_groups()});
-    const auto schedule = schedules().at(name)(sgd);
+    if (name == "resumed") {
+      words >> name;
+      for (int step = 0; step < 12; ++step) saved.at(name)->schedule->step(), saved.at(name)->expect_rates(words, base::message(name, " resumed, step ", step));
+      continue;
+    }
+    Scheduled run(name);
     for (int step = 0; step < 24; ++step) {
-      if (step == 11) sgd.set("lr", 0, sgd.get("lr", 0) * 0.9);
-      for (std::size_t group = 0; group < 2; ++group) {
-        words >> word;
-        EXPECT_EQ(sgd.get("lr", 0, group), std::strtod(word.c_str(), nullptr)) << name << ", step " << step << ", group " << group;
-      }
-      schedule->step();
+      if (step == 11) run.sgd.set("lr", 0, run.sgd.get("lr", 0) * 0.9);
+      run.expect_rates(words, base::message(name, ", step ", step));
+      run.schedule->step();
     }
   }
-  EXPECT_EQ(seen, schedules().size());
+  EXPECT_EQ(seen, 2 * schedules().size());
 }
 
 TEST(ScheduleTest, FollowsTheClosedFormsInEveryLane) {

@@ -201,7 +201,7 @@ TEST_F(BadStateTest, WrongKeysAreNamed) {
 }
 
 TEST_F(BadStateTest, AMissingTensorIsNamed) {
-  entry(1).erase("exp_avg");
+  EXPECT_EQ(entry(1).erase("exp_avg"), 1u);
   EXPECT_EQ(error(), "optim::Adam: expected state of \"" + name(1) + "\" with step, exp_avg, exp_avg_sq, got step, exp_avg_sq");
 }
 
@@ -211,7 +211,7 @@ TEST_F(BadStateTest, AnotherFlagIsNamed) {
 }
 
 TEST_F(BadStateTest, AMissingNumberIsNamed) {
-  group().erase("lr");
+  EXPECT_EQ(group().erase("lr"), 1u);
   EXPECT_EQ(error(), "optim::Adam: expected a number as \"lr\" of parameter group 0, got none");
 }
 

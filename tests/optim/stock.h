@@ -11,7 +11,7 @@ namespace hfta::test {
 
 inline bool has_stock_pytorch() {
   const std::string python = HFTA_TEST_PYTHON;
-  return !python.empty() && std::system((python + " -c 'import torch' > /dev/null 2>&1").c_str()) == 0;
+  return !python.empty() && std::system((python + " -c \"import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)\"").c_str()) == 0;
 }
 
 /// Runs `stock_optim.py` and returns what it prints.

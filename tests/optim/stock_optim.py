@@ -1,7 +1,7 @@
 """What stock PyTorch does: continues saved optimizers, and prints the learning rates of its schedulers.
 
     stock_optim.py optimizers FOLDER    reads FOLDER/NAME.in.pt, writes FOLDER/NAME.out.pt
-    stock_optim.py schedules            prints one line of rates for each schedule
+    stock_optim.py schedules FOLDER     prints one line of rates for each schedule, and one for each goes on from FOLDER/NAME.pt
 """
 
 import pathlib
@@ -43,11 +43,16 @@ def schedules():
     }
 
 
-def print_schedules():
+def two_groups():
+    """An optimizer with the learning rates of schedule_test.cpp."""
+    weights = [torch.nn.Parameter(torch.zeros(1)) for _ in range(2)]
+    return torch.optim.SGD([{"params": [weights[0]], "lr": 0.1}, {"params": [weights[1]], "lr": 0.037}])
+
+
+def print_schedules(folder):
     warnings.simplefilter("ignore")
     for name, make in schedules().items():
-        weights = [torch.nn.Parameter(torch.zeros(1)) for _ in range(2)]
-        optimizer = torch.optim.SGD([{"params": [weights[0]], "lr": 0.1}, {"params": [weights[1]], "lr": 0.037}])
+        optimizer = two_groups()
         scheduler = make(optimizer)
         rates = []
         for step in range(24):
@@ -56,6 +61,17 @@ def print_schedules():
             rates += [group["lr"].hex() for group in optimizer.param_groups]
             scheduler.step()
         print(name, *rates)
+        saved = torch.load(folder / f"{name}.pt", weights_only=False)
+        optimizer = two_groups()
+        scheduler = make(optimizer)
+        scheduler.load_state_dict(saved["schedule"])
+        for group, rate in zip(optimizer.param_groups, saved["rates"]):
+            group["lr"] = rate
+        rates = []
+        for _ in range(12):
+            scheduler.step()
+            rates += [group["lr"].hex() for group in optimizer.param_groups]
+        print("resumed", name, *rates)
 
 
 if __name__ == "__main__":
@@ -63,4 +79,4 @@ if __name__ == "__main__":
         for file in sorted(pathlib.Path(sys.argv[2]).glob("*.in.pt")):
             continue_optimizer(file)
     else:
-        print_schedules()
+        print_schedules(pathlib.Path(sys.argv[2]))

@@ -1,0 +1,39 @@
+#include "hfta/cli/interrupt.h"
+
+#include <csignal>
+#include <unistd.h>
+
+#include "hfta/cli/terminal.h"
+
+namespace hfta::cli {
+namespace {
+
+volatile std::sig_atomic_t signals = 0;
+struct sigaction interrupt_before, terminate_before;
+
+void on_signal(int) {
+  signals = signals + 1;
+  if (signals < 2) return;
+  restore_cursor();
+  _exit(kInterrupted);
+}
+
+}  // namespace
+
+Interrupts::Interrupts() {
+  signals = 0;
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESTART;  // reads and writes in progress go on
+  sigaction(SIGINT, &action, &interrupt_before);
+  sigaction(SIGTERM, &action, &terminate_before);
+}
+
+Interrupts::~Interrupts() {
+  sigaction(SIGINT, &interrupt_before, nullptr);
+  sigaction(SIGTERM, &terminate_before, nullptr);
+}
+
+bool Interrupts::asked() noexcept { return signals > 0; }
+
+}  // namespace hfta::cli

@@ -81,7 +81,7 @@ std::string progress_line(const Board& board, int width) {
   if (board.is_stopping) {
     text = " stopping after this epoch; Ctrl-C again stops now";
   } else if (!board.phase.empty()) {
-    text = " " + board.phase;
+    text.append(" ").append(board.phase);
   } else {
     char numbers[96];
     const double rate = speed(board);

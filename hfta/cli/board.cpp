@@ -74,24 +74,30 @@ std::string laid_out(const Row& row, const std::vector<std::size_t>& sizes) {
   return line;
 }
 
+std::string progress_text(const Board& board, double share) {
+  if (board.is_stopping) return "stopping after this epoch; Ctrl-C again stops now";
+  if (!board.phase.empty()) return board.phase;
+  const double rate = speed(board);
+  char numbers[96];
+  std::snprintf(numbers, sizeof numbers, "%3.0f %%  %.0f model-steps/s  ", 100 * share, rate);
+  std::string text = numbers;
+  if (rate > 0) text += duration(static_cast<double>(board.steps_ahead) / rate) + " left";
+  return text;
+}
+
 std::string progress_line(const Board& board, int width) {
   const auto all = std::max<std::int64_t>(1, board.steps + board.steps_ahead);
   const double share = static_cast<double>(board.steps) / static_cast<double>(all);
-  std::string text;
-  if (board.is_stopping) {
-    text = " stopping after this epoch; Ctrl-C again stops now";
-  } else if (!board.phase.empty()) {
-    text.append(" ").append(board.phase);
-  } else {
-    char numbers[96];
-    const double rate = speed(board);
-    std::snprintf(numbers, sizeof numbers, " %3.0f %%  %.0f model-steps/s  ", 100 * share, rate);
-    text = numbers + (rate > 0 ? duration(static_cast<double>(board.steps_ahead) / rate) + " left" : "");
-  }
-  const int bar = std::clamp(width - static_cast<int>(text.size()) - 2, 0, 40);
-  if (bar < 4) return text.substr(1);
+  const auto text = progress_text(board, share);
+  const int bar = std::clamp(width - static_cast<int>(text.size()) - 3, 0, 40);
+  if (bar < 4) return text;
   const auto full = static_cast<std::size_t>(share * bar);
-  return "[" + std::string(full, '#') + std::string(static_cast<std::size_t>(bar) - full, '.') + "]" + text;
+  std::string line(static_cast<std::size_t>(bar) + 3, '.');
+  line.replace(1, full, full, '#');
+  line.front() = '[';
+  line[line.size() - 2] = ']';
+  line.back() = ' ';
+  return line + text;
 }
 
 std::string cut(const std::string& line, int width) { return line.substr(0, static_cast<std::size_t>(std::max(1, width))); }

@@ -87,6 +87,16 @@ void aim(const TomlTable& table, const std::string& key, const std::string& sets
   }
 }
 
+/// `when = {optimizer = "sgd"}`, or a list of values.
+void read_when(TomlTable when, SpaceEntry& entry) {
+  const auto names = when.other_keys();
+  if (names.size() != 1) when.fail("", "expected one earlier parameter and its values, got " + std::to_string(names.size()));
+  entry.when = names[0];
+  const auto value = when.value(names[0]);
+  entry.when_values = single_values(value);
+  if (entry.when_values.empty()) entry.when_values = {value};
+}
+
 SpaceEntry read_entry(TomlTable& space, const std::string& name) {
   SpaceEntry entry;
   entry.name = name;
@@ -104,6 +114,7 @@ SpaceEntry read_entry(TomlTable& space, const std::string& name) {
   const auto sets = table.text("sets").value_or(name);
   if (entry.type == "choice") read_choice(table, "values", entry);
   else read_range(table, entry);
+  if (table.has("when")) read_when(table.table("when"), entry);
   aim(table, "", sets, entry);
   table.finish();
   return entry;
@@ -120,7 +131,7 @@ std::vector<SpaceEntry> read_space(TomlTable table) {
   std::stable_sort(space.begin(), space.end(), [](const auto& a, const auto& b) { return line_of(a.place) < line_of(b.place); });
   for (std::size_t i = 0; i < space.size(); ++i)
     for (std::size_t j = 0; j < space.size(); ++j)
-      if (i != j && space[i].target == space[j].target && space[i].key == space[j].key)
+      if (i != j && (space[i].when.empty() || space[j].when.empty()) && space[i].target == space[j].target && space[i].key == space[j].key)
         throw InvalidArgument(space[std::max(i, j)].place + ": [space] expected one parameter that sets " + space[i].key + ", got " + space[i].name + " and " + space[j].name);
   return space;
 }
@@ -137,6 +148,44 @@ void check_hypers(const std::vector<SpaceEntry>& space, const OptimizerSection& 
     }
     HFTA_CHECK(is_taken, entry.place, ": [space] ", entry.name, ": expected a hyper-parameter of ", listed(used), ", got '", entry.key, "'");
   }
+}
+
+namespace {
+
+tune::Value tune_value(const Value& value) {
+  return std::visit(
+      [](const auto& held) -> tune::Value {
+        if constexpr (std::is_constructible_v<tune::Value, decltype(held)>) return held;
+        else return std::string();  // lists of lists are refused when the file is read
+      },
+      value);
+}
+
+std::vector<tune::Value> tune_values(const std::vector<Value>& values) {
+  std::vector<tune::Value> converted;
+  for (const auto& value : values) converted.push_back(tune_value(value));
+  return converted;
+}
+
+tune::Distribution distribution(const SpaceEntry& entry) {
+  if (entry.type == "choice") return tune::choice(tune_values(entry.values));
+  if (entry.type == "uniform") return tune::uniform(entry.low, entry.high);
+  if (entry.type == "loguniform") return tune::loguniform(entry.low, entry.high);
+  if (entry.type == "quniform") return tune::quniform(entry.low, entry.high, entry.step);
+  const auto low = static_cast<std::int64_t>(entry.low), high = static_cast<std::int64_t>(entry.high);
+  return entry.type == "int" ? tune::integer(low, high, static_cast<std::int64_t>(entry.step)) : tune::logint(low, high);
+}
+
+}  // namespace
+
+tune::Space tune_space(const std::vector<SpaceEntry>& space) {
+  std::vector<tune::Dimension> dimensions;
+  for (const auto& entry : space) {
+    tune::Dimension dimension{.name = entry.name, .distribution = distribution(entry)};
+    if (!entry.when.empty()) dimension.when = tune::Condition{entry.when, tune_values(entry.when_values)};
+    dimensions.push_back(std::move(dimension));
+  }
+  return tune::Space(std::move(dimensions));
 }
 
 }  // namespace hfta::cli

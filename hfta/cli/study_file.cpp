@@ -44,18 +44,28 @@ StudySection read_study(TomlTable table, const std::string& path) {
 void read_data_kind(TomlTable& table, DataSection& data) {
   if (data.kind == "fashion_mnist") {
     data.path = table.text("path").value_or("/usr/share/datasets/fashion-mnist");
-  } else if (data.kind == "idx" || data.kind == "csv") {
+  } else if (data.kind == "idx") {
+    data.path = table.text("path").value_or("");
+    for (const auto& [key, file] : {std::pair{"train_images", &data.train_images}, {"train_labels", &data.train_labels}, {"test_images", &data.test_images}, {"test_labels", &data.test_labels}})
+      *file = table.text(key).value_or("");
+    if (data.path.empty() && (data.train_images.empty() || data.train_labels.empty()))
+      table.fail("path", "expected the folder of the IDX files, or the files as train_images and train_labels, got neither");
+    if (data.test_images.empty() != data.test_labels.empty()) table.fail("test_images", "expected both test_images and test_labels, got one");
+  } else if (data.kind == "csv") {
     const auto path = table.text("path");
-    if (!path) table.fail("path", data.kind == "idx" ? "expected the folder of the IDX files, got none" : "expected the CSV file, got none");
+    if (!path) table.fail("path", "expected the CSV file, got none");
     data.path = *path;
-  }
-  if (data.kind == "csv") {
     data.test_path = table.text("test_path").value_or("");
     data.target = table.text("target").value_or("");
+    data.header = table.flag("header").value_or(data.header);
+    const auto separator = table.text("separator").value_or(",");
+    if (separator.size() != 1) table.fail("separator", "expected one character, got '" + separator + "'");
+    data.separator = separator[0];
   }
   if (data.kind != "synthetic") return;
   data.classes = table.integer("classes", 2).value_or(data.classes);
   data.examples = table.integer("examples", 1).value_or(data.examples);
+  data.spread = table.number("spread", 0, kMost).value_or(data.spread);
   if (!table.has("shape")) return;
   const auto shape = table.value("shape");
   const auto* sizes = std::get_if<std::vector<std::int64_t>>(&shape);

@@ -32,15 +32,19 @@ struct StudySection {
 struct DataSection {
   std::string kind;                        ///< fashion_mnist, idx, csv, synthetic
   std::string path;                        ///< Folder (fashion_mnist, idx) or file (csv).
+  std::string train_images, train_labels, test_images, test_labels;  ///< idx: single files instead of a folder.
   std::string test_path;                   ///< csv: the test file; empty: none.
-  std::string target;                      ///< csv: name of the label's column; empty: the last.
+  std::string target;                      ///< csv: name or number of the label's column; empty: the last.
+  bool header = true;                      ///< csv: the first line names the columns.
+  char separator = ',';                    ///< csv
   double validation = 0.1;                 ///< Below 1 a share of the training examples, else their number.
   std::optional<std::int64_t> train_limit; ///< At most so many training examples.
   std::int64_t batch_size = 64;
   bool normalize = true;                   ///< By mean and deviation of the training split.
   bool shuffle = true;
   std::int64_t classes = 4;                ///< synthetic
-  std::int64_t examples = 512;             ///< synthetic
+  std::int64_t examples = 512;             ///< synthetic: of each part.
+  double spread = 1;                       ///< synthetic: deviation within a class; the centres have 2.
   std::vector<std::int64_t> shape{8};      ///< synthetic: of one example.
 };
 
@@ -75,6 +79,8 @@ struct SpaceEntry {
   std::vector<Value> values;               ///< choice
   Target target = Target::ModelOption;
   std::string key;                         ///< Hyper-parameter or model option that it sets.
+  std::string when;                        ///< Searched only where this earlier parameter ...
+  std::vector<Value> when_values;          ///< ... took one of these values; empty: always.
   std::string place;
 };
 

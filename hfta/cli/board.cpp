@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <iterator>
+
+#include "hfta/cli/table_text.h"
 
 namespace hfta::cli {
 namespace {
 
-struct Cell {
-  std::string text;
-  bool is_right = true;
-};
 using Row = std::vector<Cell>;
 
 constexpr std::size_t kFixedColumns = 5;  // trial, state, epoch, loss, metric: always shown
@@ -44,34 +41,6 @@ Row row_of(const Board& board, const TrialRow& trial) {
   row.push_back({number(trial.metric)});
   for (const auto& [name, value] : trial.parameters) row.push_back({value, false});
   return row;
-}
-
-/// Columns that fit: the fixed ones and as many parameters as there is room for.
-std::vector<std::size_t> widths(const std::vector<Row>& rows, int width) {
-  std::vector<std::size_t> sizes;
-  for (const auto& row : rows)
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      if (i == sizes.size()) sizes.push_back(0);
-      sizes[i] = std::max(sizes[i], row[i].text.size());
-    }
-  std::size_t used = 0, columns = 0;
-  for (; columns < sizes.size(); ++columns) {
-    used += sizes[columns] + (columns ? 2 : 0);
-    if (columns >= kFixedColumns && used > static_cast<std::size_t>(width)) break;
-  }
-  sizes.resize(columns);
-  return sizes;
-}
-
-std::string laid_out(const Row& row, const std::vector<std::size_t>& sizes) {
-  std::string line;
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    const auto text = i < row.size() ? row[i] : Cell{};
-    const std::string gap(sizes[i] - std::min(sizes[i], text.text.size()), ' ');
-    if (i) line += "  ";
-    line += text.is_right ? gap + text.text : text.text + gap;
-  }
-  return line;
 }
 
 std::string progress_text(const Board& board, double share) {
@@ -127,16 +96,16 @@ std::vector<std::string> draw(const Board& board, const Frame& frame) {
   // Title, column names, progress and best take four lines; one more tells what is left out.
   const auto room = static_cast<std::size_t>(std::max(1, frame.height - 5));
   const auto shown = std::min(room, trials.size());
-  std::vector<Row> rows{header(board)};
-  for (std::size_t i = 0; i < shown; ++i) rows.push_back(row_of(board, *trials[i]));
-  const auto sizes = widths(rows, frame.width);
+  TextTable table{header(board), {}};
+  for (std::size_t i = 0; i < shown; ++i) table.rows.push_back(row_of(board, *trials[i]));
+  const auto sizes = column_widths(table, static_cast<std::size_t>(std::max(1, frame.width)), kFixedColumns);
   const auto* best = best_trial(board);
 
   std::vector<std::string> lines{cut(board.study + (board.plan.empty() ? "" : ": " + board.plan), frame.width)};
-  const auto hidden = rows[0].size() - sizes.size();
-  lines.push_back(cut(laid_out(rows[0], sizes) + (hidden ? " +" + std::to_string(hidden) : ""), frame.width));
+  const auto hidden = table.header.size() - sizes.size();
+  lines.push_back(cut(line_of(table.header, sizes) + (hidden ? " +" + std::to_string(hidden) : ""), frame.width));
   for (std::size_t i = 0; i < shown; ++i) {
-    const auto line = cut(laid_out(rows[i + 1], sizes), frame.width);
+    const auto line = cut(line_of(table.rows[i], sizes), frame.width);
     lines.push_back(frame.has_colour ? coloured(line, *trials[i], trials[i] == best) : line);
   }
   if (shown < trials.size()) lines.push_back(cut("... and " + std::to_string(trials.size() - shown) + " more", frame.width));

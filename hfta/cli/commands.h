@@ -13,6 +13,7 @@ enum class Format { Text, Json };
 struct Streams {
   std::ostream& out;
   std::ostream& err;
+  int terminal = -1;  ///< Descriptor of the terminal behind `out`; -1: none.
 };
 
 struct SweepOptions {

@@ -1,6 +1,8 @@
 #include "hfta/cli/study_data.h"
 
-#include <ATen/ops/arange.h>
+#include <ATen/ops/clamp_min.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/std.h>
 
 #include "hfta/base/error.h"
 #include "hfta/data/csv.h"
@@ -31,7 +33,9 @@ Parts read_csv_parts(const DataSection& section) {
 }
 
 Parts read_parts(const DataSection& section, std::uint64_t seed) {
-  if (section.kind == "fashion_mnist") return {data::fashion_mnist(data::Part::Train, section.path), data::fashion_mnist(data::Part::Test, section.path)};
+  if (section.kind == "fashion_mnist" && section.normalize)
+    return {data::fashion_mnist(data::Part::Train, section.path), data::fashion_mnist(data::Part::Test, section.path)};
+  if (section.kind == "fashion_mnist") return read_idx_parts(section);
   if (section.kind == "idx") return read_idx_parts(section);
   if (section.kind == "csv") return read_csv_parts(section);
   const auto blobs = [&](std::uint64_t items_seed) {
@@ -52,9 +56,13 @@ StudyData load_data(const DataSection& section, std::uint64_t seed) {
     halves.train = data::split(halves.train, {.fraction = static_cast<double>(*section.train_limit) / static_cast<double>(halves.train.size()), .seed = seed}).held_out;
   HFTA_CHECK(halves.train.size() > 0 && halves.held_out.size() > 0, "cli::StudyData: expected training and validation examples, got ", halves.train.size(), " and ", halves.held_out.size());
   StudyData data{std::move(halves.train), std::move(halves.held_out), std::move(parts.test)};
-  if (!section.normalize) return data;
-  // Images are scaled as a whole elsewhere; here each feature has its own mean, as tables need it.
-  const auto scaling = data::scaling_of(data.train);
+  if (!section.normalize || section.kind == "fashion_mnist") return data;
+  auto scaling = data::scaling_of(data.train);
+  // A table's columns have scales of their own; an image's pixels share one.
+  if (section.kind == "idx") {
+    scaling.mean = data.train.inputs.mean();
+    scaling.deviation = data.train.inputs.std().clamp_min(1e-12);
+  }
   data.train = data::scaled(data.train, scaling);
   data.validation = data::scaled(data.validation, scaling);
   if (data.test.size() > 0) data.test = data::scaled(data.test, scaling);

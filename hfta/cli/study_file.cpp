@@ -94,6 +94,7 @@ DataSection read_data(TomlTable table) {
 
 ModelSection read_model(TomlTable table) {
   ModelSection model;
+  model.place = table.place();
   model.name = table.text("name").value_or("");
   model.plugin = table.text("plugin").value_or("");
   if (model.name.empty() && model.plugin.empty())
@@ -136,10 +137,11 @@ OptimizerSection read_optimizer(TomlTable table, const std::vector<std::string>&
   return optimizer;
 }
 
-ScheduleSection read_schedule(TomlTable table) {
+ScheduleSection read_schedule(TomlTable table, std::int64_t epochs) {
   ScheduleSection schedule;
   schedule.name = table.one_of("name", {"constant", "step", "cosine"}).value_or(schedule.name);
   schedule.warmup = table.integer("warmup", 0).value_or(schedule.warmup);
+  if (schedule.warmup >= epochs) table.fail("warmup", base::message("expected fewer than the ", epochs, " epochs, got ", schedule.warmup));
   if (schedule.name == "step") {
     schedule.every = table.integer("every", 1).value_or(schedule.every);
     schedule.gamma = table.number("gamma", 0, kMost).value_or(schedule.gamma);
@@ -164,7 +166,7 @@ PlanSection read_plan(TomlTable table) {
   plan.device = table.text("device").value_or(plan.device);
   const bool is_known = plan.device == "cpu" || plan.device == "cuda" || plan.device.starts_with("cuda:");
   if (!is_known) table.fail("device", "expected cpu, cuda or cuda:<number>, got '" + plan.device + "'");
-  plan.precision = table.one_of("precision", {"float32", "float64", "bfloat16"}).value_or(plan.precision);
+  plan.precision = table.one_of("precision", {"float32", "float64"}).value_or(plan.precision);
   plan.width = whole_or_auto(table, "width");
   plan.workers = whole_or_auto(table, "workers");
   plan.threads = whole_or_auto(table, "threads");
@@ -211,7 +213,7 @@ StudyFile parse_study_file(const std::string& text, const std::string& path) {
   file.model = read_model(root.table("model"));
   file.space = read_space(root.table("space"));
   file.optimizer = read_optimizer(root.table("optimizer"), searched_optimizers(file.space));
-  file.schedule = read_schedule(root.table("schedule"));
+  file.schedule = read_schedule(root.table("schedule"), file.study.epochs);
   file.plan = read_plan(root.table("plan"));
   file.output = read_output(root.table("output"), file.study.name);
   check_hypers(file.space, file.optimizer);

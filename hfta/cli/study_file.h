@@ -52,6 +52,7 @@ struct ModelSection {
   std::string name;                        ///< Of the zoo; with a plug-in the name of one of its models (empty: its only one).
   std::string plugin;                      ///< Shared library that registers models; empty: none.
   std::map<std::string, Option> options;
+  std::string place;
 };
 
 struct OptimizerSection {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "hfta/plan/throughput.h"
+#include "hfta/plan/memory.h"
 #include "hfta/train/trainer.h"
 #include "hfta/tune/resume.h"
 #include "hfta/tune/study.h"
@@ -23,7 +23,8 @@ struct TrialArray {
   train::StepOptions step_options{};
   std::unique_ptr<train::BatchSource> training, validation;
   train::MetricOptions metrics;                      ///< Names the tuned one.
-  std::vector<train::EpochSchedule> schedules{};
+  std::vector<train::Scheduled> schedules{};
+  std::vector<std::shared_ptr<void>> owned{};        ///< What else the schedules and functions use.
 };
 
 /// How an array will run, and what that was compared with.
@@ -31,7 +32,8 @@ struct ArrayPlan {
   plan::Plan plan;
   std::string explanation{};
   std::string report{};                              ///< What was recorded, or why not.
-  std::optional<plan::Throughput> throughput{};      ///< Against the same models one after the other.
+  double array_ms = 0, alone_ms = 0;                 ///< One step of all lanes; of the same models one after the other. 0: not measured.
+  std::string throughput{};                          ///< The same for people.
 };
 
 struct TunerOptions {
@@ -43,8 +45,8 @@ struct TunerOptions {
   std::int64_t checkpoint_every = 1;
   std::optional<train::EarlyStop> early_stop{};
   bool keeps_weights = true;                         ///< Writes `lanes/trial-N.pt` as a trial completes.
-  bool records = true;                               ///< Recorded steps are candidates.
-  std::function<bool(const plan::Plan&)> allows{};   ///< Which plans are candidates; empty: all.
+  std::optional<plan::Plan> plan{};                  ///< Of every array; where empty it is chosen by timing.
+  bool tries_recorded = true, tries_plain = true;    ///< What is tried for that.
   plan::SearchOptions search{};
   bool measures_throughput = true;
   const std::atomic<int>* interrupt = nullptr;       ///< As the trainer's.
@@ -79,15 +81,16 @@ class Tuner {
   static std::string checkpoint_path(const std::string& folder, std::size_t index);
   static std::string weights_path(const std::string& folder, std::int64_t trial);
 
- private:
   struct State;
+
+ private:
   std::unique_ptr<State> state_;
 };
 
 /// Arrays as lists of trial numbers: those of one kind together, at most `lanes` each, in the order of their first trial.
 std::vector<std::vector<std::int64_t>> arrays_of(const std::vector<Trial>& trials, const Tuner::Kind& kind, std::int64_t lanes);
 
-/// Chooses a plan by timing real steps, or takes `known`, and measures it against training one model after the other.
+/// Takes `known` or the options' plan, or chooses one by timing real steps, and measures it against training one model after the other.
 /// Leaves no trace on the array.
 ArrayPlan plan_array(TrialArray& array, const TunerOptions& options, const std::optional<plan::Plan>& known = {});
 /// Bytes that the array needs by a plan, measured on one step.

@@ -88,7 +88,7 @@ lr = {type = "quniform", low = 0, high = 1, step = 0.25}
 depth = {type = "int", low = 1, high = 5, step = 2, sets = "model.layers"}
 [plan]
 device = "cuda:1"
-precision = "bfloat16"
+precision = "float64"
 width = 2
 workers = "auto"
 recorded = false

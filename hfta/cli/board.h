@@ -11,11 +11,12 @@ namespace hfta::cli {
 /// A trial as a person watches it.
 struct TrialRow {
   std::int64_t number = 0;
-  std::string state = "waiting";  ///< waiting, running, complete, stopped, failed
+  std::string state = "waiting";  ///< waiting, running, complete, pruned, failed
   std::int64_t epoch = 0;
   double loss = std::numeric_limits<double>::quiet_NaN();    ///< Of the training examples, in the last epoch.
   double metric = std::numeric_limits<double>::quiet_NaN();  ///< Of the validation examples, after the last epoch.
   std::vector<std::pair<std::string, std::string>> parameters;
+  std::string reason;             ///< Why it stopped early or failed.
 };
 
 /// All that a person watches of a sweep.

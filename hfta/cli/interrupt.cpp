@@ -8,12 +8,12 @@
 namespace hfta::cli {
 namespace {
 
-volatile std::sig_atomic_t signals = 0;
+std::atomic<int> signals{0};
+static_assert(std::atomic<int>::is_always_lock_free);  // the handler may touch it
 struct sigaction interrupt_before, terminate_before;
 
 void on_signal(int) {
-  signals = signals + 1;
-  if (signals < 2) return;
+  if (++signals < 2) return;
   restore_cursor();
   _exit(kInterrupted);
 }
@@ -34,6 +34,6 @@ Interrupts::~Interrupts() {
   sigaction(SIGTERM, &terminate_before, nullptr);
 }
 
-bool Interrupts::asked() noexcept { return signals > 0; }
+const std::atomic<int>& Interrupts::count() noexcept { return signals; }
 
 }  // namespace hfta::cli

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+
 namespace hfta::cli {
 
 /// Exit codes of the command.
@@ -15,7 +17,9 @@ class Interrupts {
   Interrupts& operator=(const Interrupts&) = delete;
 
   /// Whether a stop was asked for.
-  static bool asked() noexcept;
+  static bool asked() noexcept { return count() > 0; }
+  /// Signals so far.
+  static const std::atomic<int>& count() noexcept;
 };
 
 }  // namespace hfta::cli

@@ -92,6 +92,7 @@ std::string summary_of(const Board& board, const TrialRow& trial) {
     line += before + name + " " + value;
     before = ", ";
   }
+  if (!trial.reason.empty()) line += " (" + trial.reason + ")";
   return line;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "hfta/base/log.h"
 #include "hfta/cli/interrupt.h"
 #include "hfta/cli/trial_text.h"
 #include "hfta/cli/tuner_options.h"
@@ -52,10 +53,11 @@ void SweepEvents::show() {
 }
 
 void SweepEvents::began(const std::vector<tune::Trial>& running, const std::vector<Numbers>&) {
-  std::map<std::int64_t, std::int64_t> to_train;
   for (const auto& trial : running) ahead_[trial.number] = maker_.steps_of_epoch(trial) * file_.study.epochs;
   for (const auto& trial : study_.trials()) {
-    TrialRow row{.number = trial.number, .state = ahead_.contains(trial.number) ? "waiting" : state_word(trial.state)};
+    TrialRow row;
+    row.number = trial.number;
+    row.state = ahead_.contains(trial.number) ? "waiting" : state_word(trial.state);
     row.parameters = parameter_texts(trial);
     row.epoch = trial.intermediate.empty() ? 0 : trial.intermediate.rbegin()->first;
     row.metric = value_of(trial);

@@ -67,6 +67,16 @@ tune::TrialRequest request_of(const SweepOptions& options, const StudyFile& file
   return request;
 }
 
+/// The tuner's refusal names its own option; here it is a flag. @throws InvalidArgument with both definitions.
+void adopt(tune::Study& study, const tune::Space& space, bool has_new_space) {
+  const auto known = study.space();
+  const auto changes = known ? tune::space_changes(*known, space) : tune::space_changes(study.trials(), space);
+  std::string text;
+  for (const auto& change : changes) text += (text.empty() ? "" : ", and ") + change;
+  HFTA_CHECK(has_new_space || changes.empty(), "the space differs from the study's: expected ", text, "; --new-space goes on with it");
+  study.adopt(space, true);
+}
+
 /// Moves exported weights that were not asked for out of the way.
 void prune_weights(const StudyFile& file, const tune::Study& study, const Located& located) {
   if (file.output.weights == "all") return;
@@ -92,7 +102,7 @@ int sweep(const SweepOptions& options, Streams streams) {
   make_folder(fs::path(located.storage).parent_path().string());
   const tune::StudyLock lock(located.storage);
   auto study = tune::Study::create(located.storage, {.name = located.name, .directions = {file.study.maximize ? tune::Direction::Maximize : tune::Direction::Minimize}});
-  study.adopt(space, options.has_new_space);
+  adopt(study, space, options.has_new_space);
   keep_study_file(located);
   base::set_log_file((fs::path(located.folder) / "log.txt").string());
 

@@ -17,7 +17,7 @@ namespace {
 constexpr auto kExitCodes = "Exit codes: 0 done, 1 the run failed, 2 bad use or a bad study file, 130 interrupted (state is saved: the same command goes on).";
 
 struct Commands {
-  SweepOptions sweep, resume;
+  SweepOptions sweep, resume, plan;
   QueryOptions status, best, trials;
   ExportOptions exported;
   std::function<int(Streams)> chosen;
@@ -66,6 +66,17 @@ void add_resume(CLI::App& app, Commands& commands) {
   command.callback([&commands] { commands.chosen = [&commands](Streams streams) { return sweep(commands.resume, streams); }; });
 }
 
+void add_plan(CLI::App& app, Commands& commands) {
+  auto& options = commands.plan;
+  options.is_dry_run = true;
+  auto& command = add_command(app, "plan", "Tell how a sweep would run: arrays, plans, memory, what cannot be fused; trains nothing",
+                              "  hfta plan study.toml             the same as hfta sweep study.toml --dry-run\n"
+                              "  hfta plan study.toml -f json\n");
+  command.add_option("FILE", options.study, "study file (TOML)")->required()->type_name("");
+  add_format(command, options.format);
+  command.callback([&commands] { commands.chosen = [&commands](Streams streams) { return sweep(commands.plan, streams); }; });
+}
+
 using Query = int (*)(const QueryOptions&, Streams);
 CLI::App& add_query(CLI::App& app, Commands& commands, QueryOptions& options, Query query, const std::string& name, const std::string& what, const std::string& examples) {
   auto& command = add_command(app, name, what, examples);
@@ -100,6 +111,7 @@ void add_all(CLI::App& app, Commands& commands) {
   list.add_flag("--sort", commands.trials.is_sorted, "from the best; default: by number");
   list.add_option("--limit", commands.trials.limit, "at most so many")->check(CLI::PositiveNumber.description(""))->type_name("N");
   add_export(app, commands);
+  add_plan(app, commands);
 }
 
 /// Misspelt commands get a suggestion, which the parser does not give.

@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 TEST(UsageTest, EveryCommandHasHelpWithExamples) {
-  for (const std::string command : {"sweep", "resume", "status", "best", "trials", "export"}) {
+  for (const std::string command : {"sweep", "resume", "status", "best", "trials", "export", "plan"}) {
     const auto outcome = hfta({command, "--help"});
     EXPECT_EQ(outcome.code, 0) << command;
     EXPECT_THAT(outcome.out, AllOf(HasSubstr("Examples:\n  hfta " + command), HasSubstr("--format"), HasSubstr("130 interrupted"))) << command;
@@ -28,7 +28,7 @@ TEST(UsageTest, BadUseIsOneLineAndCodeTwo) {
     EXPECT_EQ(outcome.out, "");
     return outcome.err;
   };
-  EXPECT_EQ(line({"swep", "x.toml"}), "hfta: no command 'swep' (did you mean 'sweep'?); commands: sweep, resume, status, best, trials, export\n");
+  EXPECT_EQ(line({"swep", "x.toml"}), "hfta: no command 'swep' (did you mean 'sweep'?); commands: sweep, resume, status, best, trials, export, plan\n");
   EXPECT_EQ(line({"sweep"}), "hfta: FILE is required; see 'hfta sweep --help'\n");
   EXPECT_EQ(line({"sweep", "/nowhere.toml"}), "hfta: /nowhere.toml: expected a study file that can be read\n");
   EXPECT_EQ(line({"best", "/nowhere"}), "hfta: /nowhere: expected a study file, a run folder or a SQLite file, got nothing there\n");

@@ -176,6 +176,17 @@ TEST_F(SweepTest, DryRunTellsPlanMemoryAndWhatIsApartAndWritesNothing) {
   EXPECT_FALSE(fs::exists(folder / "s"));
 }
 
+TEST_F(SweepTest, PlugInModelIsTrainedLikeOneOfTheZoo) {
+  const auto file = study_file("s", "trials = 2\nepochs = 1");
+  auto text = bytes(file);
+  const std::string zoo = "name = \"mlp\"\nhidden = [8]";
+  std::ofstream(file) << text.replace(text.find(zoo), zoo.size(), "plugin = \"" HFTA_RESIDUAL_NET "\"\nwidth = 8");
+  const auto outcome = hfta({"sweep", file});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("2 trials: 2 complete"));
+  EXPECT_TRUE(lanes::load_archive((folder / "s" / "lanes" / "trial-0.pt").string()).toGenericDict().contains("first.weight"));
+}
+
 TEST_F(SweepTest, WeightsOfTheBestAloneAreKeptWhenAsked) {
   const auto file = study_file("s", "trials = 3\nepochs = 1", "lr = {type = \"loguniform\", low = 1e-3, high = 0.1}", "weights = \"best\"\n");
   ASSERT_EQ(hfta({"sweep", file}).code, 0);

@@ -8,6 +8,8 @@
 #include <string>
 
 #include "hfta/base/error.h"
+#include "hfta/base/options.h"
+#include "hfta/base/version.h"
 #include "hfta/cli/interrupt.h"
 #include "hfta/cli/value.h"
 
@@ -119,7 +121,7 @@ void check_command(const CLI::App& app, int argc, const char* const* argv) {
   std::vector<std::string> names;
   for (const auto* command : app.get_subcommands({})) names.push_back(command->get_name());
   if (argc < 2 || argv[1][0] == '-' || std::find(names.begin(), names.end(), argv[1]) != names.end()) return;
-  throw InvalidArgument(base::message("no command '", argv[1], "'", suggestion(argv[1], names), "; commands: ", listed(names)));
+  throw InvalidArgument(base::message("no command '", argv[1], "'", suggestion(argv[1], names), "; commands: ", base::list(names)));
 }
 
 std::string one_line(std::string text) {

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "hfta/base/error.h"
+#include "hfta/base/options.h"
 #include "hfta/cli/value.h"
 
 namespace hfta::cli {
@@ -30,7 +31,7 @@ std::vector<std::string> optimizer_names() {
 
 const std::vector<std::string>& hyper_names(const std::string& optimizer) {
   const auto found = table().find(optimizer);
-  HFTA_CHECK(found != table().end(), "cli::hyper_names: expected one of ", listed(optimizer_names()), ", got '", optimizer, "'");
+  HFTA_CHECK(found != table().end(), "cli::hyper_names: expected one of ", base::list(optimizer_names()), ", got '", optimizer, "'");
   return found->second;
 }
 

@@ -15,6 +15,8 @@ struct sigaction interrupt_before, terminate_before;
 void on_signal(int) {
   if (++signals < 2) return;
   restore_cursor();
+  constexpr char kLast[] = "\nhfta: stopped; the same command goes on from the last checkpoint\n";
+  [[maybe_unused]] const auto written = write(STDERR_FILENO, kLast, sizeof kLast - 1);
   _exit(kInterrupted);
 }
 

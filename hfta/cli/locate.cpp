@@ -32,6 +32,8 @@ Located locate(const std::string& path) {
     const bool is_beside = fs::path(file.output.storage) == fs::path(file.output.folder) / "study.db";
     file.output.folder = path;
     if (is_beside) file.output.storage = (fs::path(path) / "study.db").string();
+    // The copy's own name says nothing about the study's.
+    if (fs::exists(file.output.storage, ignored)) file.study.name = tune::Study::read(file.output.storage).name();
     located.file = std::move(file);
   } else if (is_sqlite(path)) {
     located.storage = path;

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "hfta/base/error.h"
+#include "hfta/base/options.h"
 #include "hfta/cli/hypers.h"
 
 namespace hfta::cli {
@@ -83,7 +84,7 @@ void aim(const TomlTable& table, const std::string& key, const std::string& sets
     const auto& name = std::get<std::string>(value);
     const auto names = optimizer_names();
     if (std::find(names.begin(), names.end(), name) == names.end())
-      table.fail(key, "expected optimizers among " + listed(names) + ", got '" + name + "'" + suggestion(name, names));
+      table.fail(key, "expected optimizers among " + base::list(names) + ", got '" + name + "'" + suggestion(name, names));
   }
 }
 
@@ -146,7 +147,7 @@ void check_hypers(const std::vector<SpaceEntry>& space, const OptimizerSection& 
       const auto& hypers = hyper_names(name);
       is_taken |= std::find(hypers.begin(), hypers.end(), entry.key) != hypers.end();
     }
-    HFTA_CHECK(is_taken, entry.place, ": [space] ", entry.name, ": expected a hyper-parameter of ", listed(used), ", got '", entry.key, "'");
+    HFTA_CHECK(is_taken, entry.place, ": [space] ", entry.name, ": expected a hyper-parameter of ", base::list(used), ", got '", entry.key, "'");
   }
 }
 

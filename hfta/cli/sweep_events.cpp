@@ -1,6 +1,7 @@
 #include "hfta/cli/sweep_events.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <numeric>
 
 #include "hfta/base/log.h"
@@ -11,11 +12,27 @@
 namespace hfta::cli {
 namespace {
 
+/// "trial 3", "trials 0-3, 5, 7-9"; where that is long, "9 trials".
 std::string numbers_text(const std::vector<std::int64_t>& trials) {
-  if (trials.size() == 1) return "trial " + std::to_string(trials[0]);
-  const bool is_run = trials.back() - trials.front() == static_cast<std::int64_t>(trials.size()) - 1;
-  if (is_run) return "trials " + std::to_string(trials.front()) + "-" + std::to_string(trials.back());
-  return std::to_string(trials.size()) + " trials from " + std::to_string(trials.front());
+  std::string text;
+  for (std::size_t i = 0; i < trials.size();) {
+    std::size_t end = i;
+    while (end + 1 < trials.size() && trials[end + 1] == trials[end] + 1) ++end;
+    if (!text.empty()) text += ", ";
+    text += std::to_string(trials[i]);
+    if (end > i) text += "-" + std::to_string(trials[end]);
+    i = end + 1;
+  }
+  constexpr std::size_t kShort = 24;
+  if (text.size() > kShort) return std::to_string(trials.size()) + " trials";
+  return (trials.size() == 1 ? "trial " : "trials ") + text;
+}
+
+/// "4.1 ms a step of all lanes, 12.3 ms one model after the other: 3.00 times as fast".
+std::string speed_text(const tune::ArrayPlan& plan) {
+  char text[160];
+  std::snprintf(text, sizeof text, "%.3g ms a step of all lanes, %.3g ms one model after the other: %.2f times as fast", plan.array_ms, plan.alone_ms, plan.alone_ms / plan.array_ms);
+  return text;
 }
 
 }  // namespace
@@ -75,7 +92,7 @@ void SweepEvents::planned(const Numbers& trials, const tune::ArrayPlan& plan, st
     ahead_[number] = std::max<std::int64_t>(0, ahead_[number] / file_.study.epochs * (file_.study.epochs - epoch));
   }
   watch_.note(numbers_text(trials) + ": " + plan.explanation);
-  if (!plan.throughput.empty()) watch_.note("throughput: " + plan.throughput);
+  if (plan.array_ms > 0) watch_.note(numbers_text(trials) + ": " + speed_text(plan));
   if (epoch > 0) watch_.note(numbers_text(trials) + " resumed at epoch " + std::to_string(epoch));
   has_last_step_ = false;
   show();

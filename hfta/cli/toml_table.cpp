@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "hfta/base/error.h"
+#include "hfta/base/options.h"
 
 namespace hfta::cli {
 namespace {
@@ -117,7 +118,7 @@ std::optional<std::string> TomlTable::text(const std::string& key) {
 std::optional<std::string> TomlTable::one_of(const std::string& key, const std::vector<std::string>& names) {
   auto name = text(key);
   if (name && std::find(names.begin(), names.end(), *name) == names.end())
-    fail(key, "expected one of " + listed(names) + ", got '" + *name + "'" + suggestion(*name, names));
+    fail(key, "expected one of " + base::list(names) + ", got '" + *name + "'" + suggestion(*name, names));
   return name;
 }
 
@@ -170,7 +171,7 @@ void TomlTable::finish() const {
   if (others.empty()) return;
   const std::vector<std::string> known(known_.begin(), known_.end());
   const std::string holder = name_.empty() ? "the file" : "[" + name_ + "]";
-  throw InvalidArgument(base::message(place(others[0]), ": ", holder, " has no key '", others[0], "'", suggestion(others[0], known), "; known keys: ", listed(known)));
+  throw InvalidArgument(base::message(place(others[0]), ": ", holder, " has no key '", others[0], "'", suggestion(others[0], known), "; known keys: ", base::list(known)));
 }
 
 }  // namespace hfta::cli

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "hfta/base/error.h"
+#include "hfta/base/options.h"
 #include "hfta/base/generator.h"
 #include "hfta/cli/hypers.h"
 #include "hfta/cli/make_optimizer.h"
@@ -107,7 +108,7 @@ TrialMaker::TrialMaker(const StudyFile& file, StudyData data) : file_(file), dat
   try {
     if (!file.model.plugin.empty()) {
       const auto names = registry_.load_plugin(file.model.plugin);
-      HFTA_CHECK(!model_name_.empty() || names.size() == 1, "expected name = one of ", listed(names), " of the plug-in, got none");
+      HFTA_CHECK(!model_name_.empty() || names.size() == 1, "expected name = one of ", base::list(names), " of the plug-in, got none");
       if (model_name_.empty()) model_name_ = names[0];
     }
     // Builds once with the fixed options alone: a fault is told before anything is trained.

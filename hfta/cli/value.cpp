@@ -44,12 +44,6 @@ std::string written(double number) {
   return {text, std::to_chars(text, text + sizeof text, number).ptr};
 }
 
-std::string listed(const std::vector<std::string>& names) {
-  std::string text;
-  for (const auto& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
-
 std::string suggestion(const std::string& name, const std::vector<std::string>& names) {
   const auto nearest = std::min_element(names.begin(), names.end(), [&](const auto& a, const auto& b) { return distance(name, a) < distance(name, b); });
   if (nearest == names.end() || distance(name, *nearest) > std::max<std::size_t>(1, name.size() / 3)) return {};

@@ -15,8 +15,6 @@ std::string written(const Value& value);
 /// The shortest text that reads back as the same number: `0.001`, `1e-05`.
 std::string written(double number);
 
-/// "a, b, c".
-std::string listed(const std::vector<std::string>& names);
 /// ` (did you mean 'trials'?)` when one of the names is near, else nothing.
 std::string suggestion(const std::string& name, const std::vector<std::string>& names);
 

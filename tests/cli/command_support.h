@@ -44,6 +44,8 @@ class Child {
     std::vector<const char*> argv{HFTA_COMMAND};
     for (const auto& argument : arguments) argv.push_back(argument.c_str());
     argv.push_back(nullptr);
+    fs::remove(out_);  // an earlier child's words are not this one's
+    fs::remove(err_);
     pid_ = fork();
     if (pid_ != 0) return;
     if (!freopen(out_.c_str(), "w", stdout) || !freopen(err_.c_str(), "w", stderr)) _exit(99);
@@ -65,7 +67,6 @@ class Child {
     pid_ = -1;
     return {WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state), text(out_), text(err_)};
   }
-  bool is_running() const { return waitpid(pid_, nullptr, WNOHANG | WNOWAIT) == 0 || waitid_running(); }
   /// Waits until the output has this text. @returns whether it came within a minute.
   bool says(const std::string& what) const {
     for (int i = 0; i < 6000; ++i) {
@@ -76,10 +77,6 @@ class Child {
   }
 
  private:
-  bool waitid_running() const {
-    siginfo_t info{};
-    return waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0;
-  }
   static std::string text(const fs::path& path) {
     std::ostringstream text;
     text << std::ifstream(path).rdbuf();

@@ -126,6 +126,8 @@ TEST_F(SweepTest, GridTrainsEveryPoint) {
 
 TEST_F(SweepTest, BatchSizeAndArchitectureSplitIntoArrays) {
   const auto file = study_file("s", "sampler = \"grid\"\nepochs = 1", "batch_size = [10, 20]\nactivation = [\"relu\", \"tanh\"]\nlr = [0.01, 0.1]");
+  auto text = bytes(file);
+  std::ofstream(file) << text.replace(text.find("batch_size = 20\n"), 16, "");
   const auto outcome = hfta({"sweep", file, "-f", "json"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const auto json = Json::parse(outcome.out);
@@ -172,6 +174,17 @@ TEST_F(SweepTest, DryRunTellsPlanMemoryAndWhatIsApartAndWritesNothing) {
   EXPECT_EQ(json["arrays"].size(), 2u);
   EXPECT_GT(json["arrays"][0]["peak_bytes"].get<std::int64_t>(), 0);
   EXPECT_FALSE(fs::exists(folder / "s"));
+}
+
+TEST_F(SweepTest, PlugInModelIsTrainedLikeOneOfTheZoo) {
+  const auto file = study_file("s", "trials = 2\nepochs = 1");
+  auto text = bytes(file);
+  const std::string zoo = "name = \"mlp\"\nhidden = [8]";
+  std::ofstream(file) << text.replace(text.find(zoo), zoo.size(), "plugin = \"" HFTA_RESIDUAL_NET "\"\nwidth = 8");
+  const auto outcome = hfta({"sweep", file});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("2 trials: 2 complete"));
+  EXPECT_TRUE(lanes::load_archive((folder / "s" / "lanes" / "trial-0.pt").string()).toGenericDict().contains("first.weight"));
 }
 
 TEST_F(SweepTest, WeightsOfTheBestAloneAreKeptWhenAsked) {

@@ -139,7 +139,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{with("[data]", "[study]\nmetric = \"acuracy\"\n[data]"),
                 "s.toml:2: [study] metric: expected one of accuracy, loss, got 'acuracy' (did you mean 'accuracy'?)"},
         Refused{with("kind = \"fashion_mnist\"", ""), "s.toml:1: [data] kind: expected one of fashion_mnist, idx, csv, synthetic, got none"},
-        Refused{with("kind = \"fashion_mnist\"", "kind = \"idx\""), "s.toml:1: [data] path: expected the folder of the IDX files, got none"},
+        Refused{with("kind = \"fashion_mnist\"", "kind = \"idx\""), "s.toml:1: [data] path: expected the folder of the IDX files, or the files as train_images and train_labels, got neither"},
         Refused{with("\"fashion_mnist\"", "\"fashion_mnist\"\ntarget = \"y\""),
                 "s.toml:3: [data] has no key 'target'; known keys: batch_size, kind, normalize, path, shuffle, train_limit, validation"},
         Refused{with("\"fashion_mnist\"", "\"fashion_mnist\"\nvalidation = 1.5"),
@@ -151,7 +151,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{with("low = 1e-4", "low = 0"), "s.toml:6: [space.lr] low: expected more than 0 for loguniform, got 0"},
         Refused{with("low = 1e-4", "low = 1"), "s.toml:6: [space.lr] high: expected at least low = 1, got 0.1"},
         Refused{with("low = 1e-4, ", ""), "s.toml:6: [space.lr] low: expected a bound of loguniform, got none"},
-        Refused{with("low = 1e-4", "lo = 1e-4, low = 1e-4"), "s.toml:6: [space.lr] has no key 'lo' (did you mean 'low'?); known keys: high, low, sets, type"},
+        Refused{with("low = 1e-4", "lo = 1e-4, low = 1e-4"), "s.toml:6: [space.lr] has no key 'lo' (did you mean 'low'?); known keys: high, low, sets, type, when"},
         Refused{with("lr = {type = \"loguniform\", low = 1e-4, high = 0.1}", ""),
                 "s.toml:5: [space] expected at least one parameter to search, such as lr = {type = \"loguniform\", low = 1e-4, high = 0.1}, got none"},
         Refused{with("lr = {type = \"loguniform\", low = 1e-4, high = 0.1}", "lr = []"),
@@ -167,10 +167,33 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{kShort + "batch_size = {type = \"uniform\", low = 8, high = 64}\n",
                 "s.toml:7: [space.batch_size] expected a type and bounds that batch_size takes, got uniform from 8"},
         Refused{kShort + "[optimizer]\nlr = 0.1\n", "s.toml:8: [optimizer] lr: expected none since [space] searches it, got 0.1"},
+        Refused{kShort + "momentum = {type = \"uniform\", low = 0, high = 2}\n",
+                "s.toml:7: [space.momentum] expected bounds in [0, 1] for momentum, got uniform from 0 to 2"},
+        Refused{kShort + "lr2 = {type = \"uniform\", low = 0, high = 2, sets = \"lr\"}\n", "s.toml:7: [space] expected one parameter that sets lr, got lr and lr2"},
+        Refused{kShort + "dropout = {type = \"uniform\", low = 0, high = 1, when = {}}\n",
+                "s.toml:7: [space.dropout.when] expected one earlier parameter and its values, got 0"},
+        Refused{kShort + "[schedule]\nname = \"cosine\"\nwarmup = 10\n", "s.toml:9: [schedule] warmup: expected fewer than the 10 epochs, got 10"},
         Refused{kShort + "dropout = [0.0, 0.5]\n[model.x]\n", "s.toml:8: [model] x: expected a number, text, true, false or a list, got a table"},
         Refused{kShort + "[plan]\ndevice = \"gpu\"\n", "s.toml:8: [plan] device: expected cpu, cuda or cuda:<number>, got 'gpu'"},
         Refused{kShort + "[plan]\nwidth = 0\n", "s.toml:8: [plan] width: expected a whole number of at least 1 or \"auto\", got 0"},
         Refused{kShort + "[output]\nfolder = \"\"\n", "s.toml:8: [output] folder: expected text in quotes, got ''"}));
+
+TEST(StudyFileTest, ConditionsAreRead) {
+  const auto file = parse_study_file(R"(
+[data]
+kind = "synthetic"
+[model]
+name = "mlp"
+[space]
+optimizer = ["adam", "sgd"]
+lr_adam = {type = "loguniform", low = 1e-4, high = 1e-2, sets = "lr", when = {optimizer = "adam"}}
+lr_sgd = {type = "loguniform", low = 1e-3, high = 1e-1, sets = "lr", when = {optimizer = ["sgd"]}}
+)", "s.toml");
+  ASSERT_EQ(file.space.size(), 3u);
+  EXPECT_EQ(file.space[1].key, "lr");
+  EXPECT_EQ(file.space[2].when, "optimizer");
+  EXPECT_EQ(file.space[2].when_values, std::vector<Value>{std::string("sgd")});
+}
 
 TEST(StudyFileTest, MalformedTomlNamesItsLine) {
   EXPECT_THAT(refusal("[data]\nkind = \n"), ::testing::StartsWith("s.toml:2: no TOML: "));

@@ -1,4 +1,5 @@
-// A project of its own that found hfta with find_package(hfta). `consumer [PLUGIN]` trains nothing long: it shows that all fits together.
+// A project of its own that found hfta with find_package(hfta): trains a few lanes, exports the best one, loads a plug-in.
+// consumer [PLUGIN]
 
 #include <hfta/hfta.h>
 #include <torch/torch.h>
@@ -12,17 +13,24 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   hfta::Array<Net> array(4, [](std::int64_t) { return Net(); });
-  const auto data = hfta::data::blobs({.items = 90, .shape = {8}, .classes = 3});
-  hfta::data::Loader loader(data, {.batch_size = 30});
-  for (auto& batch : loader)
-    for (std::int64_t lane = 0; lane < array.lanes(); ++lane) {
-      const auto loss = torch::nn::functional::cross_entropy(array.lane(lane)->forward(batch.data), batch.target);
-      if (!std::isfinite(loss.item<float>())) return 1;
-    }
-  std::cout << "hfta " HFTA_VERSION ": " << array.lanes() << " lanes on " << data.size() << " items\n";
+  hfta::optim::Adam adam(array, {.lr = {1e-5, 1e-4, 1e-3, 1e-2}});
+  const auto loss = [](Net& net, const torch::Tensor& x, const torch::Tensor& y) {
+    return torch::nn::functional::cross_entropy(net->forward(x), y);
+  };
+
+  hfta::data::Loader loader(hfta::data::blobs({.items = 900, .shape = {8}, .classes = 3}), {.batch_size = 30});
+  torch::Tensor losses;
+  for (auto& batch : loader) losses = hfta::train_step(array, adam, loss, batch.data, batch.target);
+  const auto best = losses.argmin().item<std::int64_t>();
+  std::cout << "hfta " HFTA_VERSION ": losses " << losses << "\nbest: lane " << best << "\n";
+  hfta::save_lane(array, best, "best.pt");
 
   hfta::zoo::Registry registry;
-  if (argc > 1) std::cout << "plug-in with " << registry.load_plugin(argv[1]).at(0) << "\n";
+  if (argc > 1) std::cout << "models of the plug-in: " << hfta::base::list(registry.load_plugin(argv[1])) << "\n";
+  return losses[best].item<float>() < 0.5f ? 0 : 1;
+} catch (const hfta::Error& e) {
+  std::cerr << e.what() << "\n";
+  return 1;
 }

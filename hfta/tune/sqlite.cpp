@@ -2,6 +2,8 @@
 
 #include <sqlite3.h>
 
+#include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "hfta/base/error.h"
@@ -43,15 +45,43 @@ std::string Statement::text(int column) const {
   return text ? std::string(text, static_cast<std::size_t>(sqlite3_column_bytes(statement_, column))) : std::string();
 }
 
+namespace {
+
+// A name in SQLite's URI form, for options that only that form takes.
+std::string uri(const std::string& path, const std::string& options) {
+  std::string text = "file:";
+  for (const char c : path) {
+    if (c == '%' || c == '?' || c == '#') {
+      const char* digits = "0123456789abcdef";
+      ((text += '%') += digits[c >> 4]) += digits[c & 15];
+    } else {
+      text += c;
+    }
+  }
+  return text + "?" + options;
+}
+
+}  // namespace
+
 Database::Database(std::string path, Access access, std::chrono::milliseconds patience)
     : path_(std::move(path)), patience_(patience), handle_(nullptr, sqlite3_close_v2) {
   const int flags = access == Access::Read ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | (access == Access::Create ? SQLITE_OPEN_CREATE : 0);
+  if (const int code = open(path_, flags)) fail(code);
+  if (access != Access::Read) return;
+  const int code = sqlite3_exec(handle_.get(), "PRAGMA schema_version", nullptr, nullptr, nullptr);
+  if (code != SQLITE_CANTOPEN && code != SQLITE_READONLY) return;
+  // Reading wants a file beside the study, which a folder that only others may write does not take. Where no log says that someone
+  // writes, the study does not change and can be read without.
+  if (!std::filesystem::exists(path_ + "-wal"))
+    if (const int again = open(uri(path_, "immutable=1"), flags | SQLITE_OPEN_URI)) fail(again);
+}
+
+int Database::open(const std::string& name, int flags) {
   sqlite3* handle = nullptr;
-  const int code = sqlite3_open_v2(path_.c_str(), &handle, flags, nullptr);
+  const int code = sqlite3_open_v2(name.c_str(), &handle, flags, nullptr);
   handle_.reset(handle);
-  if (code != SQLITE_OK) fail(code);
-  sqlite3_extended_result_codes(handle, 1);
-  sqlite3_busy_timeout(handle, static_cast<int>(patience.count()));
+  sqlite3_busy_timeout(handle, static_cast<int>(patience_.count()));
+  return code;
 }
 
 Database::~Database() = default;
@@ -67,7 +97,9 @@ void Database::run(const std::string& sql) {
 }
 
 bool Database::try_run(const std::string& sql) {
+  sqlite3_busy_timeout(handle_.get(), 0);
   const int code = sqlite3_exec(handle_.get(), sql.c_str(), nullptr, nullptr, nullptr);
+  sqlite3_busy_timeout(handle_.get(), static_cast<int>(patience_.count()));
   if ((code & 0xff) == SQLITE_BUSY || (code & 0xff) == SQLITE_LOCKED) return false;
   if (code != SQLITE_OK) fail(code);
   return true;
@@ -79,7 +111,7 @@ void Database::fail(int code) const {
   const auto text = [this](const char* what) { return base::message("tune::Study: expected ", what, " \"", path_, "\""); };
   switch (code & 0xff) {
     case SQLITE_NOTADB: throw Error(base::message("tune::Study: expected an Optuna study, got \"", path_, "\", which is no SQLite file"));
-    case SQLITE_CANTOPEN: throw Error(text("a file that can be opened, got"));
+    case SQLITE_CANTOPEN: throw Error(text("a file that can be opened, got") + " (" + std::strerror(sqlite3_system_errno(handle_.get())) + ")");
     case SQLITE_READONLY: throw Error(text("a file that can be written, got"));
     case SQLITE_FULL: throw Error(base::message("tune::Study: expected room to write \"", path_, "\", got a full disk; what was stored before is kept"));
     case SQLITE_BUSY:

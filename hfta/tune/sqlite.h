@@ -60,13 +60,14 @@ class Database {
     (statement.bind(values), ...);
     statement.next();
   }
-  /// As `run`, false where another process is in the way.
+  /// As `run`, false at once where another process is in the way.
   bool try_run(const std::string& sql);
   std::int64_t last_id() const;
   const std::string& path() const { return path_; }
   [[noreturn]] void fail(int code) const;
 
  private:
+  int open(const std::string& name, int flags);
   std::string path_;
   std::chrono::milliseconds patience_;
   std::unique_ptr<sqlite3, int (*)(sqlite3*)> handle_;

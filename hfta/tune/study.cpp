@@ -132,11 +132,19 @@ Study Study::open(const std::string& path, const std::string& name) {
 
 Study Study::read(const std::string& path, const std::string& name) { return Study(State::open(path, name, Access::Read, StudyOptions{}.patience)); }
 
-std::int64_t Study::State::running(std::int64_t number) {
-  auto row = database.prepare("SELECT trial_id, state FROM trials WHERE study_id = ? AND number = ?");
+std::int64_t Study::State::row_of(std::int64_t number) {
+  if (const auto known = rows.find(number); known != rows.end()) return known->second;
+  auto row = database.prepare("SELECT trial_id FROM trials WHERE study_id = ? AND number = ?");
   if (!row.bind(id).bind(number).next()) load_one(number);  // says what is there
-  HFTA_CHECK(row.text(1) == to_text(TrialState::Running), "tune::Study: expected trial ", number, " to be RUNNING, got ", row.text(1));
-  return row.integer(0);
+  return rows[number] = row.integer(0);
+}
+
+std::int64_t Study::State::running(std::int64_t number) {
+  const auto trial_row = row_of(number);
+  auto row = database.prepare("SELECT state FROM trials WHERE trial_id = ?");
+  row.bind(trial_row).next();
+  HFTA_CHECK(row.text(0) == to_text(TrialState::Running), "tune::Study: expected trial ", number, " to be RUNNING, got ", row.text(0));
+  return trial_row;
 }
 
 std::int64_t Study::State::insert(Trial& trial) {
@@ -252,9 +260,7 @@ void Study::set_user_attribute(std::int64_t trial, const std::string& key, const
   const auto text = attribute_json(key, json);
   const std::lock_guard lock(state_->mutex);
   Transaction transaction(state_->database, Access::Write);
-  auto row = state_->database.prepare("SELECT trial_id FROM trials WHERE study_id = ? AND number = ?");
-  if (!row.bind(state_->id).bind(trial).next()) state_->load_one(trial);
-  state_->set_attribute(row.integer(0), key, text);
+  state_->set_attribute(state_->row_of(trial), key, text);
   transaction.commit();
 }
 

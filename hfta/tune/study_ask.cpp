@@ -41,9 +41,7 @@ bool Study::State::begin(Trial& trial, const Space& space, Random& random) {
     used += chosen.has_value();
     return chosen ? *chosen : draw(dimension.distribution, random);
   });
-  auto row = database.prepare("SELECT trial_id FROM trials WHERE study_id = ? AND number = ?");
-  row.bind(id).bind(trial.number).next();
-  const auto trial_row = row.integer(0);
+  const auto trial_row = row_of(trial.number);
   trial.started = now();
   database.run("UPDATE trials SET state = 'RUNNING', datetime_start = ? WHERE trial_id = ?", to_text(*trial.started), trial_row);
   if (used != fixed.size()) {
@@ -103,6 +101,8 @@ std::vector<Trial> Study::reclaim(const StudyLock& lock, const Space& space, con
     } else if (what == Reclaim::Requeue) {
       database.run("DELETE FROM trial_intermediate_values WHERE trial_id = ?", row);
       database.run("UPDATE trials SET state = 'WAITING', datetime_start = NULL WHERE trial_id = ?", row);
+      // Whoever begins it now may be a worker of Optuna's: no longer ours to reclaim.
+      database.run("DELETE FROM trial_user_attributes WHERE trial_id = ? AND \"key\" = ?", row, std::string(kPrefix) + "owner");
     } else {
       state_->set_attribute(row, std::string(kPrefix) + "owner", to_json(Value(this_process())));
       state_->own.insert(trial.number);

@@ -23,12 +23,15 @@ struct Study::State {
   std::vector<Direction> directions{};
   std::unordered_set<std::int64_t> own{};  ///< Numbers of the trials that this object began.
   std::unordered_map<std::string, Distribution> distributions{};  ///< Read so far: every trial repeats them.
+  std::unordered_map<std::int64_t, std::int64_t> rows{};           ///< Number -> row, of trials asked for so far: it never changes.
   std::mutex mutex{};
 
   /// Trials by number, or only this one.
   std::vector<Trial> load(std::optional<std::int64_t> number = {});
   Trial load_one(std::int64_t number);
-  /// Row of the trial. @throws InvalidArgument unless it is there and running.
+  /// Row of the trial. @throws InvalidArgument for a number that is not there.
+  std::int64_t row_of(std::int64_t number);
+  /// The same of a trial that must be running.
   std::int64_t running(std::int64_t number);
   /// Inserts a trial; its number is set. @returns its row.
   std::int64_t insert(Trial& trial);

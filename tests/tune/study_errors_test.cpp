@@ -28,10 +28,42 @@ TEST_F(StudyErrorsTest, AFileThatIsNotThereIsNotMade) {
 }
 
 TEST_F(StudyErrorsTest, AnUnwritableFolderIsSaid) {
-  EXPECT_EQ(message_of<Error>([] { Study::create("/proc/study.db"); }), "tune::Study: expected a file that can be opened, got \"/proc/study.db\"");
-  EXPECT_EQ(message_of<Error>([&] { Study::create(path("none/s.db")); }), "tune::Study: expected a file that can be opened, got " + quoted("none/s.db"));
+  EXPECT_EQ(message_of<Error>([] { Study::create("/proc/study.db"); }), "tune::Study: expected a file that can be opened, got \"/proc/study.db\" (No such file or directory)");
+  EXPECT_EQ(message_of<Error>([&] { Study::create(path("none/s.db")); }), "tune::Study: expected a file that can be opened, got " + quoted("none/s.db") + " (No such file or directory)");
   EXPECT_EQ(message_of<Error>([] { StudyLock lock("/proc/study.db"); }),
             "tune::StudyLock: expected a file that can be written, got \"/proc/study.db.lock\" (No such file or directory)");
+}
+
+// As a user to whom this folder is closed, which root never is.
+class ClosedFolderTest : public StudyErrorsTest {
+ protected:
+  std::string as_other_user(const std::function<void()>& work) {
+    using std::filesystem::perms;
+    const auto all_may_read = perms::owner_read | perms::owner_exec | perms::group_read | perms::group_exec | perms::others_read | perms::others_exec;
+    std::filesystem::permissions(path(""), all_may_read);
+    const auto words = Child([&]() -> std::string {
+                         if (geteuid() == 0 && setuid(65534) != 0) return "cannot become another user";
+                         work();
+                         return "done";
+                       }).wait();
+    std::filesystem::permissions(path(""), perms::owner_all);
+    return words;
+  }
+};
+
+TEST_F(ClosedFolderTest, TakesNoStudy) {
+  EXPECT_EQ(as_other_user([&] { Study::create(path()); }), "tune::Study: expected a file that can be opened, got " + quoted() + " (Permission denied)");
+  EXPECT_EQ(as_other_user([&] { StudyLock lock(path()); }),
+            "tune::StudyLock: expected a file that can be written, got " + quoted("s.db.lock") + " (Permission denied)");
+}
+
+TEST_F(ClosedFolderTest, GivesItsStudyToRead) {
+  const auto odd = path("50%?#.db");
+  Study::create(odd).add(parameters());
+  using std::filesystem::perms;
+  std::filesystem::permissions(odd, perms::owner_read | perms::group_read | perms::others_read);
+  EXPECT_EQ(as_other_user([&] { HFTA_CHECK(Study::read(odd).trials().size() == 1, "not read"); }), "done");
+  EXPECT_EQ(as_other_user([&] { Study::open(odd); }), "tune::Study: expected a file that can be written, got " + quoted("50%?#.db"));
 }
 
 TEST_F(StudyErrorsTest, AFileThatIsNoDatabaseIsLeftAsItIs) {

@@ -160,6 +160,34 @@ TEST_F(KilledSweepTest, IsReclaimed) {
   EXPECT_EQ(study.finish(1, TrialState::Complete, {0.25}), TrialState::Complete);
 }
 
+TEST_F(KilledSweepTest, ATrialThatWaitsAgainMayGoToAnyone) {
+  const StudyLock lock(path());
+  auto study = Study::open(path());
+  study.reclaim(lock, space(), [](const Trial&) { return Reclaim::Requeue; });
+  EXPECT_FALSE(study.trial(1).user_attributes.contains("hfta:owner"));
+}
+
+// Each call is whole or has not been, whenever the kill comes.
+TEST_F(StudyProcessesTest, AKillAtAnyMomentLeavesAWholeStudy) {
+  for (int round = 0; round < 12; ++round) {
+    Child sweep([this] { return work(path(), 100'000); });
+    while (!std::filesystem::exists(path())) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(std::chrono::milliseconds(round * 7));
+    kill(sweep.id(), SIGKILL);
+    sweep.wait();
+    auto study = Study::create(path());
+    std::size_t running = 0;
+    for (const auto& trial : study.trials()) {
+      EXPECT_EQ(trial.parameters.size(), 1U);
+      EXPECT_EQ(trial.values.size(), trial.state == TrialState::Complete ? 1U : 0U);
+      EXPECT_TRUE(trial.state != TrialState::Complete || trial.intermediate.size() == 1);
+      running += trial.state == TrialState::Running;
+    }
+    EXPECT_LE(running, 1U);
+    study.reclaim(StudyLock(path()), space(), [](const Trial&) { return Reclaim::Fail; });
+  }
+}
+
 TEST_F(KilledSweepTest, TrialsOutsideOfANewSpaceFail) {
   const StudyLock lock(path());
   auto study = Study::open(path());

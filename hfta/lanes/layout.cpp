@@ -127,7 +127,10 @@ bool is_registered_as(const torch::nn::Module& module, const ModuleTensors& tens
 
 std::vector<std::string> held_elsewhere(const ModuleTensors& tensors) {
   std::map<const c10::StorageImpl*, std::size_t> known;
-  const std::set<const c10::TensorImpl*> objects(tensors.objects.begin(), tensors.objects.end());
+  std::set<const c10::TensorImpl*> objects(tensors.objects.begin(), tensors.objects.end());
+  for (const auto* list : {&tensors.parameters, &tensors.buffers})
+    for (const auto& tensor : *list)
+      if (tensor.is_view()) objects.insert(tensor._base().unsafeGetTensorImpl());
   for (const auto* object : objects) ++known[object->unsafe_storage().unsafeGetStorageImpl()];
   std::vector<std::string> names;
   for (const auto& r : tensors.registrations)

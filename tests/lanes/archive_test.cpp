@@ -3,9 +3,11 @@
 #include <sys/resource.h>
 
 #include <csignal>
+#include <random>
 
 #include "error_of.h"
 #include "hfta/base/error.h"
+#include "hfta/lanes/pickle.h"
 #include "python.h"
 #include "tests/support.h"
 
@@ -163,6 +165,32 @@ TEST(ArchiveTest, ATruncatedFileIsRefusedWhereverItEnds) {
               "lanes::load_archive: expected an archive of torch.save, got a damaged, truncated or other file \"" + (folder / "cut.pt") + "\"")
         << size;
   }
+}
+
+TEST(ArchiveTest, DamagedBytesAreRefusedOrReadButNeverTrusted) {
+  const auto whole = hfta::lanes::pickle(kEverything());
+  const auto read_record = [&](const std::string& key) {
+    const auto index = std::strtoul(key.c_str(), nullptr, 10);
+    return whole.records.at(index % whole.records.size()).storage();
+  };
+  std::mt19937 random(5);
+  int refused = 0;
+  for (int i = 0; i < 20000; ++i) {
+    auto bytes = whole.bytes;
+    for (unsigned changes = 1 + random() % 3; changes > 0; --changes) bytes[random() % bytes.size()] = static_cast<char>(random());
+    if (random() % 4 == 0) bytes.resize(random() % bytes.size());
+    try {
+      const auto value = hfta::lanes::unpickle(bytes, read_record);
+      if (!value.isGenericDict()) continue;
+      for (const auto& entry : value.toGenericDict())
+        if (entry.value().isTensor() && entry.value().toTensor().numel() < 100) entry.value().toTensor().clone();
+    } catch (const InvalidArgument&) {
+      ++refused;
+    } catch (const c10::Error&) {  // load_archive tells this as a damaged file
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 4000) << "a quarter of them are cut";
 }
 
 TEST(ArchiveTest, ErrorsOfTheSystemAreOneLineAndLeaveTheOldFile) {

@@ -199,4 +199,67 @@ TEST(ArrayTest, ACopyStandsOnItsOwn) {
   EXPECT_TRUE(same_bits(array.parameters()[0].tensor.detach()[1], solo(1)->named_parameters()["scale"]));
 }
 
+/// Kernels that choose their way by layout and alignment: a channels-last convolution, a norm, a recurrent net.
+class MixedImpl : public torch::nn::Module {
+ public:
+  MixedImpl() : conv_(torch::nn::Conv2dOptions(3, 5, 3)), norm_(5), gru_(torch::nn::GRUOptions(20, 7).bidirectional(true).batch_first(true)), head_(14, 3) {
+    register_module("conv", conv_), register_module("norm", norm_), register_module("gru", gru_), register_module("head", head_);
+    conv_->weight.set_data(conv_->weight.contiguous(torch::MemoryFormat::ChannelsLast));
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    const auto h = torch::relu(norm_->forward(conv_->forward(x)));
+    return head_->forward(std::get<0>(gru_->forward(h.permute({0, 2, 1, 3}).flatten(2))).select(1, -1));
+  }
+
+ private:
+  torch::nn::Conv2d conv_;
+  torch::nn::BatchNorm2d norm_;
+  torch::nn::GRU gru_;
+  torch::nn::Linear head_;
+};
+TORCH_MODULE(Mixed);
+
+TEST(ArrayTest, ALaneTrainsBitForBitAsItsSoloRun) {
+  hfta::Array<Mixed> array(3, [](std::int64_t) { return Mixed(); });
+  std::vector<torch::Tensor> batches;
+  for (int i = 0; i < 5; ++i) batches.push_back(torch::randn({4, 3, 6, 6}).contiguous(torch::MemoryFormat::ChannelsLast));
+  const auto train = [&](Mixed net) {
+    torch::optim::Adam adam(net->parameters(), torch::optim::AdamOptions(0.01));
+    for (const auto& x : batches) adam.zero_grad(), net->forward(x).square().mean().backward(), adam.step();
+  };
+  for (std::int64_t lane = 0; lane < 3; ++lane) {
+    train(array.lane(lane));
+    torch::manual_seed(lane);
+    Mixed expected;
+    train(expected);
+    for (const auto& p : expected->named_parameters()) EXPECT_TRUE(same_bits(array.lane(lane)->named_parameters()[p.key()], p.value())) << p.key();
+    for (const auto& b : expected->named_buffers()) EXPECT_TRUE(same_bits(array.lane(lane)->named_buffers()[b.key()], b.value())) << b.key();
+  }
+}
+
+TEST(ArrayTest, ALaneOfNanChangesNoOther) {
+  const auto x = torch::randn({6, 5});
+  const auto run = [&](bool poisoned) {
+    auto array = nets(3);
+    if (poisoned)
+      for (const auto& p : array.lane_parameters(1)) p.data().fill_(std::nanf(""));
+    for (std::int64_t lane = 0; lane < 3; ++lane) {
+      const hfta::base::DefaultGeneratorScope scope(array.generator(lane));
+      array.lane(lane)->forward(x).square().sum().backward();
+    }
+    array.stack_gradients();
+    array.append({8});
+    array.keep({0, 3, 2, 1});
+    std::vector<torch::Tensor> healthy;
+    for (const auto& p : array.parameters()) {
+      healthy.push_back(p.tensor.detach().slice(0, 0, 3).clone());
+      if (p.trainable) healthy.push_back(p.tensor.grad().slice(0, 0, 3).clone());
+    }
+    for (const auto& b : array.buffers()) healthy.push_back(b.tensor.slice(0, 0, 3).clone());
+    return healthy;
+  };
+  const auto with = run(true), without = run(false);
+  for (std::size_t i = 0; i < with.size(); ++i) EXPECT_TRUE(same_bits(with[i], without[i]));
+}
+
 }  // namespace

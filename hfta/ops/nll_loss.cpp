@@ -128,8 +128,11 @@ namespace {
 using Results = std::optional<std::vector<LaneValue>>;
 
 NllLossArguments read(const Arguments& arguments, std::size_t first) {
-  return {arguments.required(first), arguments.required(first + 1), arguments.tensor(first + 2), arguments.plain(first + 3).toInt(),
-          arguments.plain(first + 4).toInt()};
+  NllLossArguments result{arguments.required(first), arguments.required(first + 1), arguments.tensor(first + 2), arguments.plain(first + 3).toInt(),
+                          arguments.plain(first + 4).toInt()};
+  // A single sample is its own sum, and LibTorch gives its weight then.
+  if (result.log_probabilities.lane_dim() == 1 && result.reduction == at::Reduction::None) result.reduction = at::Reduction::Sum;
+  return result;
 }
 
 /// `(Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index)`

@@ -52,7 +52,8 @@ TEST_P(FoldedTest, CtcLossAndItsGradientEqualTheLanesAlone) {
   const std::vector<std::int64_t> inputs{7, 6}, lengths{3, 2};
   const auto input_tensor = shared(torch::tensor(inputs, index_)), length_tensor = shared(torch::tensor(lengths, index_));
   const auto forward = [&](const char* overload, ops::LaneValue x, ops::LaneValue t, ops::LaneValue i, ops::LaneValue l) {
-    check_rule("aten::_ctc_loss", overload, lanes_, {std::move(x), std::move(t), std::move(i), std::move(l), plain(0), plain(false)});
+    check_rule("aten::_ctc_loss", overload, lanes_, {std::move(x), std::move(t), std::move(i), std::move(l), plain(0), plain(false)},
+               {.unchecked = {1}});  // LibTorch leaves alphas beyond a target's length as the memory was
   };
   for (const auto& t : {per_lane(targets), shared(targets[0]), shared(targets[0].flatten().slice(0, 0, 5))}) {
     forward("", per_lane(log_probs), t, integers(inputs), integers(lengths));

@@ -91,7 +91,7 @@ struct Workers::State {
 Workers::Workers(std::int64_t count, int intra_op_threads) : state_(std::make_unique<State>()) {
   HFTA_CHECK(count >= 1, "base::Workers: expected at least 1 worker, got ", count);
   HFTA_CHECK(intra_op_threads >= 1, "base::Workers: expected at least 1 intra-op thread, got ", intra_op_threads);
-  at::get_num_threads();  // The first to ask in a forked process renews LibTorch's pool: of two at once one would find none.
+  at::set_num_threads(at::get_num_threads());  // In a forked process this renews LibTorch's pool; of two threads at once one would find none.
   state_->count = count;
   state_->intra_op_threads = intra_op_threads;
   state_->errors.resize(count);

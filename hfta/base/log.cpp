@@ -1,9 +1,11 @@
 #include "hfta/base/log.h"
 
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/basic_file_sink.h>
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <cstdio>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -13,10 +15,32 @@
 namespace hfta::base {
 namespace {
 
+/// Standard error, unless a function takes the lines.
+class ConsoleSink : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  void write_to(std::function<void(std::string_view)> write) {
+    const std::lock_guard lock(mutex_);
+    write_ = std::move(write);
+  }
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t text;
+    formatter_->format(message, text);
+    std::string_view line(text.data(), text.size());
+    if (!write_) std::fwrite(line.data(), 1, line.size(), stderr);
+    else write_(line.substr(0, line.find_last_not_of('\n') + 1));
+  }
+  void flush_() override { std::fflush(stderr); }
+
+ private:
+  std::function<void(std::string_view)> write_;
+};
+
 struct Log {
   std::mutex mutex;
   std::set<std::string> seen;
-  std::shared_ptr<spdlog::sinks::sink> console = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+  std::shared_ptr<ConsoleSink> console = std::make_shared<ConsoleSink>();
   spdlog::logger logger{"hfta", console};
   Log() {
     console->set_pattern("hfta: %v");
@@ -58,6 +82,8 @@ void log_once(LogLevel level, const std::string& line) {
 }
 
 void set_log_level(LogLevel level) { the_log().logger.set_level(level_of(level)); }
+
+void set_log_console(std::function<void(std::string_view)> write) { the_log().console->write_to(std::move(write)); }
 
 void set_log_file(const std::string& path) {
   auto& log = the_log();

@@ -15,8 +15,8 @@ struct TrialRow {
   std::int64_t epoch = 0;
   double loss = std::numeric_limits<double>::quiet_NaN();    ///< Of the training examples, in the last epoch.
   double metric = std::numeric_limits<double>::quiet_NaN();  ///< Of the validation examples, after the last epoch.
-  std::vector<std::pair<std::string, std::string>> parameters;
-  std::string reason;             ///< Why it stopped early or failed.
+  std::vector<std::pair<std::string, std::string>> parameters{};
+  std::string reason{};           ///< Why it stopped early or failed.
 };
 
 /// All that a person watches of a sweep.

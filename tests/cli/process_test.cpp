@@ -186,7 +186,9 @@ TEST_F(TerminalTest, ShowsALiveTableThatFitsAndGivesTheCursorBack) {
   std::istringstream lines(visible(text.substr(0, text.rfind("\033[?25h"))));
   for (std::string line; std::getline(lines, line);) {
     std::erase(line, '\r');
-    if (line.find("trials 0-3: ") == std::string::npos) EXPECT_LE(line.size(), 60u) << line;
+    if (line.find("trials 0-3: ") == std::string::npos) {
+      EXPECT_LE(line.size(), 60u) << line;
+    }
   }
 }
 

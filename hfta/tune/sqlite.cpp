@@ -1,7 +1,10 @@
 #include "hfta/tune/sqlite.h"
 
+#include <unistd.h>
+
 #include <sqlite3.h>
 
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <utility>
@@ -107,11 +110,18 @@ bool Database::try_run(const std::string& sql) {
 
 std::int64_t Database::last_id() const { return sqlite3_last_insert_rowid(handle_.get()); }
 
+int Database::why_not_opened() const {
+  const int why = sqlite3_system_errno(handle_.get());
+  // Where a file may not be made, SQLite tries to read it and tells of that.
+  const auto folder = std::filesystem::absolute(path_).parent_path();
+  return why == ENOENT && access(folder.c_str(), F_OK) == 0 && access(folder.c_str(), W_OK) != 0 ? errno : why;
+}
+
 void Database::fail(int code) const {
   const auto text = [this](const char* what) { return base::message("tune::Study: expected ", what, " \"", path_, "\""); };
   switch (code & 0xff) {
     case SQLITE_NOTADB: throw Error(base::message("tune::Study: expected an Optuna study, got \"", path_, "\", which is no SQLite file"));
-    case SQLITE_CANTOPEN: throw Error(text("a file that can be opened, got") + " (" + std::strerror(sqlite3_system_errno(handle_.get())) + ")");
+    case SQLITE_CANTOPEN: throw Error(text("a file that can be opened, got") + " (" + std::strerror(why_not_opened()) + ")");
     case SQLITE_READONLY: throw Error(text("a file that can be written, got"));
     case SQLITE_FULL: throw Error(base::message("tune::Study: expected room to write \"", path_, "\", got a full disk; what was stored before is kept"));
     case SQLITE_BUSY:

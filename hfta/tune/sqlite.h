@@ -64,6 +64,7 @@ class Database {
   bool try_run(const std::string& sql);
   std::int64_t last_id() const;
   const std::string& path() const { return path_; }
+  int why_not_opened() const;
   [[noreturn]] void fail(int code) const;
 
  private:

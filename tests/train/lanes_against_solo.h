@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "hfta/base/generator.h"
 #include "hfta/base/threads.h"
 #include "hfta/lanes/typed_array.h"
 #include "hfta/program/random.h"
@@ -55,8 +56,8 @@ void expect_lanes_equal_solo(const std::function<Net(std::int64_t)>& build, cons
   train::RecordedFunction recorded({&array}, loss_and_gradients<Net>(array, loss), {.width = setting.width, .workers = setting.workers});
   const auto plain = loss_and_gradients<Net>(solo, loss);
   for (int step = 0; step < 3; ++step) {
-    torch::manual_seed(step);
-    const auto x = setting.per_lane ? torch::randn({kLanes, 6, 12}) : torch::randn({6, 12}), y = torch::randint(5, {6});
+    auto random = base::seeded_generator(static_cast<std::uint64_t>(step));
+    const auto x = setting.per_lane ? torch::randn({kLanes, 6, 12}, random) : torch::randn({6, 12}, random), y = torch::randint(5, {6}, random);
     const std::vector<train::Input> inputs{{x, setting.per_lane}, {y, false}};
     std::vector<std::vector<at::Tensor>> got(kLanes);
     recorded.run(inputs, [&](std::int64_t first, std::int64_t width, std::span<const at::Tensor> results) {
@@ -65,7 +66,7 @@ void expect_lanes_equal_solo(const std::function<Net(std::int64_t)>& build, cons
     });
     for (std::int64_t lane = 0; lane < kLanes; ++lane) {
       const base::IntraOpThreads threads(1);
-      const program::LaneRandom random(solo.generator(lane));
+      const program::LaneRandom lane_random(solo.generator(lane));
       const auto expected = plain(lane, std::vector<at::Tensor>{setting.per_lane ? x[lane] : x, y});
       ASSERT_EQ(got[lane].size(), expected.size());
       double scale = 1;

@@ -65,7 +65,7 @@ void Optimizer::State::allocate(std::size_t parameter) {
   const std::lock_guard lock(allocation);
   if (state.allocated.load(std::memory_order_relaxed)) return;
   const auto& tensor = array.parameters()[parameter].tensor;
-  for (std::size_t s = 0; s < definition.slots.size(); ++s) state.slots.push_back(lanes::allocate_rows(lanes::row(tensor, 0), array.lanes(), tensor.device()));
+  for (std::size_t s = 0; s < definition.slots.size(); ++s) state.slots.push_back(lanes::allocate_rows(lanes::row(tensor, 0), array.lanes(), tensor.options()));
   state.allocated.store(true, std::memory_order_release);
 }
 
@@ -74,7 +74,7 @@ at::Tensor Optimizer::State::stage(std::size_t parameter, std::int64_t lane, con
   if (!state.staged.load(std::memory_order_acquire)) {
     const std::lock_guard lock(allocation);
     const auto& tensor = array.parameters()[parameter].tensor;
-    if (!state.staged.load(std::memory_order_relaxed)) state.staging = lanes::allocate_rows(lanes::row(tensor, 0), array.lanes(), tensor.device());
+    if (!state.staged.load(std::memory_order_relaxed)) state.staging = lanes::allocate_rows(lanes::row(tensor, 0), array.lanes(), tensor.options());
     state.staged.store(true, std::memory_order_release);
   }
   return state.staging.narrow(0, lane, gradient.size(0)).copy_(gradient);
@@ -172,7 +172,7 @@ void Optimizer::lanes_moved(const std::vector<std::int64_t>& from) {
     pick(parameter.steps, std::int64_t{0});
     pick(parameter.has_state, std::uint8_t{0});
     for (auto& slot : parameter.slots) {
-      auto moved = lanes::allocate_rows(lanes::row(slot, 0), static_cast<std::int64_t>(from.size()), slot.device());
+      auto moved = lanes::allocate_rows(lanes::row(slot, 0), static_cast<std::int64_t>(from.size()), slot.options());
       lanes::copy_rows(slot, moved, from);
       slot = std::move(moved);
     }
@@ -199,7 +199,7 @@ void Optimizer::tensors_replaced() {
   for (std::size_t p = 0; p < state_->parameters.size(); ++p) {
     const auto& tensor = state_->array.parameters()[p].tensor;
     auto& parameter = state_->parameters[p];
-    for (auto& slot : parameter.slots) slot = lanes::allocate_rows(lanes::row(tensor, 0), state_->array.lanes(), tensor.device()).copy_(slot);
+    for (auto& slot : parameter.slots) slot = lanes::allocate_rows(lanes::row(tensor, 0), state_->array.lanes(), tensor.options()).copy_(slot);
     parameter.staging.reset();
     parameter.staged = false;
   }

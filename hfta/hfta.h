@@ -18,5 +18,8 @@
 #include "hfta/optim/sgd.h"
 #include "hfta/plan/plan.h"
 #include "hfta/train/api.h"
+#include "hfta/train/record.h"
+#include "hfta/train/runner.h"
+#include "hfta/train/trainer.h"
 #include "hfta/zoo/plugin.h"
 #include "hfta/zoo/registry.h"

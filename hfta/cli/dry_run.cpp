@@ -14,11 +14,11 @@ namespace hfta::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Parts = std::vector<std::pair<std::string, std::string>>;
+using Traits = std::vector<std::pair<std::string, std::string>>;
 
 struct PlannedArray {
   std::vector<tune::Trial> trials;
-  Parts parts;                 ///< What sets it apart from the others.
+  Traits parts;                 ///< What sets it apart from the others.
   tune::ArrayPlan plan;
   std::int64_t peak_bytes = 0;
 };
@@ -44,11 +44,11 @@ std::vector<tune::Trial> next_trials(const DryRun& run, std::string& summary) {
   return next;
 }
 
-/// Parts that not all arrays share.
+/// Traits that not all arrays share.
 void keep_differences(std::vector<PlannedArray>& arrays) {
-  const auto first = arrays.empty() ? Parts{} : arrays[0].parts;
+  const auto first = arrays.empty() ? Traits{} : arrays[0].parts;
   const auto differs = [&](const std::string& name) {
-    const auto value = [&](const Parts& parts) {
+    const auto value = [&](const Traits& parts) {
       const auto found = std::find_if(parts.begin(), parts.end(), [&](const auto& part) { return part.first == name; });
       return found == parts.end() ? std::string() : found->second;
     };

@@ -11,7 +11,6 @@
 namespace hfta::cli {
 namespace {
 
-constexpr double kMost = std::numeric_limits<double>::infinity();
 
 /// A list's items as single values.
 std::vector<Value> single_values(const Value& list) {
@@ -41,7 +40,7 @@ void read_range(TomlTable& table, SpaceEntry& entry) {
   const auto bound = [&](const char* key) -> double {
     if (!table.has(key)) table.fail(key, "expected a bound of " + entry.type + ", got none");
     if (is_whole) return static_cast<double>(*table.integer(key, is_log ? 1 : std::numeric_limits<std::int64_t>::min() / 1024));
-    return *table.number(key, -kMost, kMost);
+    return *table.number(key, -std::numeric_limits<double>::infinity());
   };
   entry.low = bound("low");
   entry.high = bound("high");
@@ -49,7 +48,7 @@ void read_range(TomlTable& table, SpaceEntry& entry) {
   if (entry.low > entry.high) table.fail("high", "expected at least low = " + written(entry.low) + ", got " + written(entry.high));
   if (entry.type == "quniform" && !table.has("step")) table.fail("step", "expected the step of quniform, got none");
   if (entry.type == "int") entry.step = static_cast<double>(table.integer("step", 1).value_or(1));
-  if (entry.type == "quniform") entry.step = *table.number("step", 0, kMost);
+  if (entry.type == "quniform") entry.step = *table.number("step", 0);
   if (entry.type == "quniform" && entry.step == 0) table.fail("step", "expected more than 0, got 0");
 }
 

@@ -15,7 +15,6 @@
 namespace hfta::cli {
 namespace {
 
-constexpr double kMost = std::numeric_limits<double>::infinity();
 
 /// A value that is searched is not fixed too.
 void refuse_searched(TomlTable table, const std::vector<SpaceEntry>& space, Target target) {
@@ -35,7 +34,7 @@ StudySection read_study(TomlTable table, const std::string& path) {
   study.lanes = table.integer("lanes", 1);
   study.epochs = table.integer("epochs", 1).value_or(study.epochs);
   study.patience = table.integer("patience", 1);
-  study.min_delta = table.number("min_delta", 0, kMost).value_or(study.min_delta);
+  study.min_delta = table.number("min_delta", 0).value_or(study.min_delta);
   table.finish();
   return study;
 }
@@ -65,7 +64,7 @@ void read_data_kind(TomlTable& table, DataSection& data) {
   if (data.kind != "synthetic") return;
   data.classes = table.integer("classes", 2).value_or(data.classes);
   data.examples = table.integer("examples", 1).value_or(data.examples);
-  data.spread = table.number("spread", 0, kMost).value_or(data.spread);
+  data.spread = table.number("spread", 0).value_or(data.spread);
   if (!table.has("shape")) return;
   const auto shape = table.value("shape");
   const auto* sizes = std::get_if<std::vector<std::int64_t>>(&shape);
@@ -80,7 +79,7 @@ DataSection read_data(TomlTable table) {
   if (!kind) table.fail("kind", "expected one of fashion_mnist, idx, csv, synthetic, got none");
   data.kind = *kind;
   read_data_kind(table, data);
-  data.validation = table.number("validation", 0, kMost).value_or(data.validation);
+  data.validation = table.number("validation", 0).value_or(data.validation);
   const bool is_share = data.validation > 0 && data.validation < 1;
   if (!is_share && (data.validation < 1 || data.validation != std::floor(data.validation)))
     table.fail("validation", "expected a share between 0 and 1 or a number of examples, got " + written(data.validation));
@@ -122,7 +121,7 @@ OptimizerSection read_optimizer(TomlTable table, const std::vector<std::string>&
     optimizer.name = *name;
     if (!searched.empty()) table.fail("name", "expected none since [space] searches the optimizer, got '" + *name + "'");
   }
-  optimizer.max_norm = table.number("max_norm", 0, kMost);
+  optimizer.max_norm = table.number("max_norm", 0);
   std::vector<std::string> shared;
   const auto used = searched.empty() ? std::vector<std::string>{optimizer.name} : searched;
   for (const auto& name : used) {
@@ -144,7 +143,7 @@ ScheduleSection read_schedule(TomlTable table, std::int64_t epochs) {
   if (schedule.warmup >= epochs) table.fail("warmup", base::message("expected fewer than the ", epochs, " epochs, got ", schedule.warmup));
   if (schedule.name == "step") {
     schedule.every = table.integer("every", 1).value_or(schedule.every);
-    schedule.gamma = table.number("gamma", 0, kMost).value_or(schedule.gamma);
+    schedule.gamma = table.number("gamma", 0).value_or(schedule.gamma);
   } else if (schedule.name == "cosine") {
     schedule.least = table.number("least", 0, 1).value_or(schedule.least);
   }

@@ -24,13 +24,13 @@ std::string kind_of(const toml::node& node) {
   }
 }
 
-std::string written(const toml::node& node) {
+std::string source_of(const toml::node& node) {
   std::ostringstream text;
   if (node.is_table()) return "a table";
   if (node.is_array()) return "a list";
   node.visit([&](const auto& value) {
     if constexpr (toml::is_string<decltype(value)>) text << '\'' << value.get() << '\'';
-    else if constexpr (toml::is_floating_point<decltype(value)>) text << cli::written(value.get());
+    else if constexpr (toml::is_floating_point<decltype(value)>) text << written(value.get());
     else if constexpr (toml::is_boolean<decltype(value)>) text << (value.get() ? "true" : "false");
     else if constexpr (toml::is_value<decltype(value)>) text << value.get();
   });
@@ -80,7 +80,7 @@ void TomlTable::fail(const std::string& key, const std::string& text) const {
 
 std::string TomlTable::found(const std::string& key) const {
   const toml::node& node = *table_->get(key);
-  return node.is_table() || node.is_array() ? kind_of(node) : written(node);
+  return node.is_table() || node.is_array() ? kind_of(node) : source_of(node);
 }
 
 bool TomlTable::has(const std::string& key) {
@@ -142,8 +142,8 @@ std::optional<double> TomlTable::number(const std::string& key, double least, do
   const auto number = node.is_number() ? node.value<double>() : std::nullopt;
   if (number && std::isfinite(*number) && *number >= least && *number <= most) return number;
   std::string range;
-  if (std::isfinite(least) && std::isfinite(most)) range = " in [" + cli::written(least) + ", " + cli::written(most) + "]";
-  else if (std::isfinite(least)) range = " of at least " + cli::written(least);
+  if (std::isfinite(least) && std::isfinite(most)) range = " in [" + written(least) + ", " + written(most) + "]";
+  else if (std::isfinite(least)) range = " of at least " + written(least);
   fail(key, "expected a finite number" + range + ", got " + found(key));
 }
 
@@ -160,7 +160,7 @@ Value TomlTable::value(const std::string& key) {
     auto numbers = items<double>(*list);
     if (!numbers) fail(key, "expected a list of whole numbers, of numbers or of texts, got a mixed list");
     for (const double number : *numbers)
-      if (!std::isfinite(number)) fail(key, "expected finite numbers, got " + cli::written(number));
+      if (!std::isfinite(number)) fail(key, "expected finite numbers, got " + written(number));
     return *numbers;
   }
   fail(key, "expected a number, text, true, false or a list, got " + found(key));

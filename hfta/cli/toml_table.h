@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <set>
@@ -38,7 +39,7 @@ class TomlTable {
   std::optional<bool> flag(const std::string& key);
   std::optional<std::int64_t> integer(const std::string& key, std::int64_t least);
   /// A finite number (whole numbers too) in `[least, most]`.
-  std::optional<double> number(const std::string& key, double least, double most);
+  std::optional<double> number(const std::string& key, double least, double most = std::numeric_limits<double>::infinity());
   /// Whatever scalar or list of scalars stands there. @throws InvalidArgument when the key is absent.
   Value value(const std::string& key);
 

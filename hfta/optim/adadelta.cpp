@@ -5,8 +5,6 @@
 namespace hfta::optim {
 namespace {
 
-enum Index { Lr, Rho, Eps, WeightDecay };
-
 Definition definition(const AdadeltaOptions& options) {
   return {.name = "Adadelta",
           .hyper = {{"lr"}, {"rho", 0, 1}, {"eps"}, {"weight_decay"}},
@@ -29,6 +27,7 @@ Adadelta::Adadelta(lanes::ArrayBase& array, const AdadeltaOptions& options)
       maximize_(options.maximize) {}
 
 LaneNumbers Adadelta::numbers(std::span<const double> hyper, std::int64_t, bool) const {
+  enum { Lr, Rho, Eps, WeightDecay };
   LaneNumbers n;
   n.scale = maximize_ ? -1 : 1;
   n.decay = hyper[WeightDecay];

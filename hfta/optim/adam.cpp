@@ -8,8 +8,6 @@
 namespace hfta::optim {
 namespace {
 
-enum Index { Lr, Beta1, Beta2, Eps, WeightDecay };
-
 Definition definition(const char* name, const AdamOptions& options, bool decoupled) {
   Definition d{.name = name,
                .hyper = {{"lr"}, {"beta1", 0, 1, true}, {"beta2", 0, 1, true}, {"eps"}, {"weight_decay"}},
@@ -44,6 +42,7 @@ AdamW::AdamW(lanes::ArrayBase& array, const AdamWOptions& o)
            true) {}
 
 LaneNumbers Adam::numbers(std::span<const double> hyper, std::int64_t step, bool) const {
+  enum { Lr, Beta1, Beta2, Eps, WeightDecay };
   LaneNumbers n;
   n.scale = maximize_ ? -1 : 1;
   if (decoupled_)

@@ -8,8 +8,6 @@
 namespace hfta::optim {
 namespace {
 
-enum Index { Lr, Momentum, Dampening, WeightDecay };
-
 Definition definition(const SGDOptions& options) {
   return {.name = "SGD",
           .hyper = {{"lr"}, {"momentum"}, {"dampening", -std::numeric_limits<double>::infinity()}, {"weight_decay"}},
@@ -42,6 +40,7 @@ SGD::SGD(lanes::ArrayBase& array, const SGDOptions& options)
 }
 
 LaneNumbers SGD::numbers(std::span<const double> hyper, std::int64_t, bool has_state) const {
+  enum { Lr, Momentum, Dampening, WeightDecay };
   LaneNumbers n;
   n.scale = maximize_ ? -1 : 1;
   n.decay = hyper[WeightDecay];

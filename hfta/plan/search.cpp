@@ -1,28 +1,19 @@
 #include "hfta/plan/search.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <map>
 #include <set>
 
 #include "hfta/base/error.h"
+#include "hfta/plan/measure.h"
 #include "hfta/plan/throughput.h"
 
 namespace hfta::plan {
 namespace {
 
 constexpr double kNear = 1.10;  // One measurement is no more exact than this: whoever is so close to the best stays in the race.
-
-double steady_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-std::string number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g", value);
-  return text;
-}
 
 // 1, 2, 4, ... up to and with `last`.
 std::set<std::int64_t> doubling(std::int64_t last) {
@@ -128,11 +119,11 @@ class Race {
     std::string failed;
     for (const auto& [reason, plans] : plans_of)
       failed += (failed.empty() ? "" : "; ") + plans[0] + (plans.size() > 1 ? " and " + std::to_string(plans.size() - 1) + " more" : "") + ": " + reason;
-    std::string text = describe(result.plan) + ": " + number(result.step_ms) + " ms a step";
+    std::string text = describe(result.plan) + ": " + short_number(result.step_ms) + " ms a step";
     const auto& first = timings_[0];
     if (first.plan != result.plan && !first.step_ms.empty())
-      text += ", " + number(first.median_ms() / result.step_ms) + " times as fast as " + describe(first.plan);
-    text += " (" + std::to_string(timed) + " of " + std::to_string(timings_.size()) + " plans timed in " + number(result.seconds) + " s";
+      text += ", " + short_number(first.median_ms() / result.step_ms) + " times as fast as " + describe(first.plan);
+    text += " (" + std::to_string(timed) + " of " + std::to_string(timings_.size()) + " plans timed in " + short_number(result.seconds) + " s";
     return text + (failed.empty() ? ")" : "; could not run: " + failed + ")");
   }
 

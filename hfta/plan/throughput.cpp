@@ -1,26 +1,17 @@
 #include "hfta/plan/throughput.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <set>
 
 #include "hfta/base/error.h"
+#include "hfta/plan/measure.h"
 
 namespace hfta::plan {
 namespace {
 
 constexpr std::int64_t kLeastRepeats = 3;
-
-double steady_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-std::string number(double value, const char* format = "%.3g") {
-  char text[32];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
-}
 
 }  // namespace
 
@@ -60,12 +51,12 @@ std::string Throughput::describe() const {
   double widest = 0;
   for (const auto& variant : variants) {
     const bool first = &variant == &variants[0];
-    text += (first ? "" : ", ") + variant.name + " " + number(variant.median_ms()) + " ms";
-    if (!first) text += " (" + number(ratio(variant.name, variants[0].name)) + " times as fast)";
+    text += (first ? "" : ", ") + variant.name + " " + short_number(variant.median_ms()) + " ms";
+    if (!first) text += " (" + short_number(ratio(variant.name, variants[0].name)) + " times as fast)";
     widest = std::max(widest, variant.spread());
   }
   const auto repeats = variants.empty() ? 0 : variants[0].ms.size();
-  return text + "; medians of " + std::to_string(repeats) + " interleaved repeats, spread up to " + number(100 * widest, "%.0f") + " %";
+  return text + "; medians of " + std::to_string(repeats) + " interleaved repeats, spread up to " + short_number(100 * widest, "%.0f") + " %";
 }
 
 Throughput compare(const std::vector<Variant>& variants, const ThroughputOptions& options) {

@@ -3,7 +3,7 @@
 #include "tests/data/files.h"
 #include "tests/support.h"
 
-namespace {
+namespace dataset_test {
 
 using namespace hfta::data;
 using hfta::test::refusal;
@@ -101,4 +101,4 @@ TEST(BlobsTest, BadSizesAreRefused) {
   EXPECT_EQ(refusal([] { blobs({.spread = -1}); }), "data::blobs: expected a spread of at least 0, got -1");
 }
 
-}  // namespace
+}  // namespace dataset_test

@@ -7,7 +7,7 @@
 #include "tests/data/files.h"
 #include "tests/support.h"
 
-namespace {
+namespace loader_test {
 
 using namespace hfta::data;
 using hfta::test::refusal;
@@ -230,4 +230,4 @@ TEST(LoaderErrorTest, BadOptionsAreRefused) {
             "data::Loader: expected a batch in [0, 2) of an epoch of at least 0, got batch 2 of epoch 0");
 }
 
-}  // namespace
+}  // namespace loader_test

@@ -13,7 +13,7 @@
 #include "python.h"
 #include "tests/support.h"
 
-namespace {
+namespace array_kinds_test {
 
 using namespace hfta::test;
 using hfta::InvalidArgument;
@@ -310,4 +310,4 @@ TEST(ArrayKindsTest, PlainSharedPointersServeAsWell) {
   array.lane(1)->forward(torch::randn({2, 5}));
 }
 
-}  // namespace
+}  // namespace array_kinds_test

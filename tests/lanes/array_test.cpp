@@ -8,7 +8,7 @@
 #include "models.h"
 #include "tests/support.h"
 
-namespace {
+namespace array_test {
 
 using namespace hfta::test;
 using hfta::InvalidArgument;
@@ -262,4 +262,4 @@ TEST(ArrayTest, ALaneOfNanChangesNoOther) {
   for (std::size_t i = 0; i < with.size(); ++i) EXPECT_TRUE(same_bits(with[i], without[i]));
 }
 
-}  // namespace
+}  // namespace array_test

@@ -5,7 +5,7 @@
 #include "tests/ops/lane_cases.h"
 
 namespace hfta::test {
-namespace {
+namespace convolution_test {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
@@ -161,5 +161,5 @@ TEST(ConvolutionRulesTest, OtherArgumentsAreNotTaken) {
   }
 }
 
-}  // namespace
+}  // namespace convolution_test
 }  // namespace hfta::test

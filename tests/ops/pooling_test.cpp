@@ -5,7 +5,7 @@
 #include "tests/ops/lane_cases.h"
 
 namespace hfta::test {
-namespace {
+namespace pooling_test {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
@@ -117,5 +117,5 @@ TEST(PoolingRulesTest, OtherArgumentsAreNotTaken) {
   EXPECT_TRUE(ops::pooling(op, with(halves), 2, 2, ops::PoolingLowering::Native));
 }
 
-}  // namespace
+}  // namespace pooling_test
 }  // namespace hfta::test

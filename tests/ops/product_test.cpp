@@ -5,7 +5,7 @@
 #include "tests/ops/lane_cases.h"
 
 namespace hfta::test {
-namespace {
+namespace product_test {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
@@ -130,5 +130,5 @@ TEST(ProductRulesTest, AWideProductLeavesLanesBesideColumns) {
   EXPECT_TRUE(result->tensor.is_contiguous());
 }
 
-}  // namespace
+}  // namespace product_test
 }  // namespace hfta::test

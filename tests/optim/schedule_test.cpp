@@ -15,7 +15,7 @@
 #include "tests/optim/stock.h"
 
 namespace hfta::test {
-namespace {
+namespace schedule_test {
 
 using namespace hfta::optim;
 
@@ -213,5 +213,5 @@ TEST(ScheduleTest, TellsWhatIsWrong) {
   EXPECT_EQ(sgd.get("lr", 0), 1e-3);
 }
 
-}  // namespace
+}  // namespace schedule_test
 }  // namespace hfta::test

@@ -9,7 +9,7 @@
 #include "tests/optim/stock.h"
 
 namespace hfta::test {
-namespace {
+namespace state_dict_test {
 
 using Dict = c10::impl::GenericDict;
 using Make = std::function<std::unique_ptr<optim::Optimizer>(lanes::ArrayBase&)>;
@@ -220,5 +220,5 @@ TEST_F(BadStateTest, AnotherDictIsNamed) {
   EXPECT_EQ(error(), "optim::Adam: expected a state dict with \"state\" and \"param_groups\", got keys none");
 }
 
-}  // namespace
+}  // namespace state_dict_test
 }  // namespace hfta::test

@@ -4,7 +4,7 @@
 #include "tests/optim/models.h"
 
 namespace hfta::test {
-namespace {
+namespace update_test {
 
 using lanes::ArrayBase;
 using optim::UpdateLowering;
@@ -198,5 +198,5 @@ TEST(UpdateTypesTest, HalfPrecisionIsUpdatedToo) {
   }
 }
 
-}  // namespace
+}  // namespace update_test
 }  // namespace hfta::test

@@ -1,6 +1,6 @@
 #include "tests/train/models.h"
 
-namespace {
+namespace evaluate_test {
 
 using namespace hfta::test;
 
@@ -70,4 +70,4 @@ TEST(EvaluateTest, LanesThatDifferInShapeAreTold) {
             "train::evaluate: expected 2 results from lane 1 as from lane 0, got 3");
 }
 
-}  // namespace
+}  // namespace evaluate_test

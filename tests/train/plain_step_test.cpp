@@ -7,7 +7,7 @@
 
 #include "tests/train/models.h"
 
-namespace {
+namespace plain_step_test {
 
 using namespace hfta::test;
 using hfta::per_lane;
@@ -324,4 +324,4 @@ TEST_F(MisuseTest, ErrorsOfLibTorchNameTheLaneInOneLineAndOthersPass) {
   for (const auto& p : array_.lane_parameters(0)) EXPECT_FALSE(p.grad().defined());
 }
 
-}  // namespace
+}  // namespace plain_step_test

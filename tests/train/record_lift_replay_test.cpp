@@ -6,7 +6,7 @@
 #include "hfta/base/error.h"
 #include "tests/train/lanes_against_solo.h"
 
-namespace {
+namespace record_lift_replay_test {
 
 using at::Tensor;
 using hfta::Array;
@@ -313,4 +313,4 @@ TEST(RecordLiftReplayTest, WritingIntoAnInputIsRefused) {
             std::string::npos);
 }
 
-}  // namespace
+}  // namespace record_lift_replay_test

@@ -2,7 +2,7 @@
 
 #include "tests/train/lanes_against_solo.h"
 
-namespace {
+namespace recorded_function_test {
 
 using at::Tensor;
 namespace nn = torch::nn;
@@ -96,4 +96,4 @@ INSTANTIATE_TEST_SUITE_P(WidthsAndWorkers, RecordedFunctionTest,
                                             ::testing::Values(torch::kFloat, torch::kDouble)),
                          name_of);
 
-}  // namespace
+}  // namespace recorded_function_test

@@ -4,7 +4,7 @@
 #include "hfta/program/random.h"
 #include "tests/support.h"
 
-namespace {
+namespace recorded_step_test {
 
 using at::Tensor;
 using hfta::Array;
@@ -210,4 +210,4 @@ TEST_P(RecordedStepTest, MisuseIsToldAtOnce) {
 INSTANTIATE_TEST_SUITE_P(Ways, RecordedStepTest, ::testing::Values(Way{1, 1}, Way{1, 2}, Way{3, 1}, Way{4, 2}),
                          [](const ::testing::TestParamInfo<Way>& way) { return "Width" + std::to_string(way.param.width) + "Workers" + std::to_string(way.param.workers); });
 
-}  // namespace
+}  // namespace recorded_step_test

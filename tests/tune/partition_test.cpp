@@ -4,7 +4,7 @@
 #include "study_support.h"
 
 namespace hfta::tune {
-namespace {
+namespace partition_test {
 
 Trial trial(std::int64_t number, double batch, double lr, std::optional<double> momentum = {}) {
   Trial trial{.number = number, .parameters = {{"batch", choice({32, 64, 128}), batch}, {"lr", uniform(0, 1), lr}}};
@@ -50,5 +50,5 @@ TEST(SplitTest, RefusesUnknownNames) {
   EXPECT_EQ(message_of<InvalidArgument>([&] { split(trials, {.max_lanes = -1}); }), "tune::split: expected a limit of lanes from 0 on, got -1");
 }
 
-}  // namespace
+}  // namespace partition_test
 }  // namespace hfta::tune

@@ -9,7 +9,7 @@
 #include "study_support.h"
 
 namespace hfta::tune {
-namespace {
+namespace study_errors_test {
 
 class StudyErrorsTest : public StudyFolder {
  protected:
@@ -186,5 +186,5 @@ TEST_F(StudyErrorsTest, WhatWasStoredBeforeTheDiskWasFullIsKept) {
   EXPECT_EQ(study.add(parameters()), static_cast<std::int64_t>(trials.size()));
 }
 
-}  // namespace
+}  // namespace study_errors_test
 }  // namespace hfta::tune

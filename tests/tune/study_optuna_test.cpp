@@ -7,7 +7,7 @@
 #include "study_support.h"
 
 namespace hfta::tune {
-namespace {
+namespace study_optuna_test {
 
 using nlohmann::json;
 using StudyOptunaTest = StudyFolder;
@@ -143,5 +143,5 @@ TEST_F(StudyOptunaTest, OptunaRunsTheTrialsThatWait) {
   EXPECT_EQ(Study::read(path()).trial(0).state, TrialState::Complete);
 }
 
-}  // namespace
+}  // namespace study_optuna_test
 }  // namespace hfta::tune

@@ -8,7 +8,7 @@
 #include "study_support.h"
 
 namespace hfta::tune {
-namespace {
+namespace study_processes_test {
 
 using StudyProcessesTest = StudyFolder;
 
@@ -205,5 +205,5 @@ TEST_F(KilledSweepTest, IsReclaimedOnlyWithItsOwnLock) {
             "tune::Study: expected the lock of \"" + path() + "\", got that of \"" + lock.study() + "\"");
 }
 
-}  // namespace
+}  // namespace study_processes_test
 }  // namespace hfta::tune

@@ -8,7 +8,7 @@
 #include "study_support.h"
 
 namespace hfta::tune {
-namespace {
+namespace study_test {
 
 constexpr double kInf = std::numeric_limits<double>::infinity(), kNan = std::numeric_limits<double>::quiet_NaN();
 using StudyTest = StudyFolder;
@@ -178,5 +178,5 @@ TEST_F(StudyTest, TimesAreWrittenAsOptunaWritesThem) {
   EXPECT_EQ(to_text(time_of("1999-02-28 00:00:00")), "1999-02-28 00:00:00.000000");
 }
 
-}  // namespace
+}  // namespace study_test
 }  // namespace hfta::tune

@@ -7,7 +7,7 @@
 #include "tests/tune/study_support.h"
 
 namespace hfta::tune {
-namespace {
+namespace tuner_test {
 
 using ::testing::ElementsAre;
 using Numbers = std::vector<std::int64_t>;
@@ -57,5 +57,5 @@ TEST_F(LedgerTest, ArraysAndPlansAreKeptWithTheStudy) {
   EXPECT_EQ(array_plans(study)[0].first, Numbers{1});
 }
 
-}  // namespace
+}  // namespace tuner_test
 }  // namespace hfta::tune

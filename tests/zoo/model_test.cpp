@@ -1,7 +1,7 @@
 #include "hfta/zoo/registry.h"
 #include "tests/support.h"
 
-namespace {
+namespace model_test {
 
 using namespace hfta::zoo;
 using hfta::test::same_bits;
@@ -185,4 +185,4 @@ TEST(ModelTest, ModuleOfAnotherModelIsRefused) {
             "zoo::Model: expected a module that this model has built, got another one (torch::nn::LinearImpl)");
 }
 
-}  // namespace
+}  // namespace model_test

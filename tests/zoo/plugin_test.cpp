@@ -6,7 +6,7 @@
 #include "hfta/zoo/registry.h"
 #include "tests/support.h"
 
-namespace {
+namespace plugin_test {
 
 using hfta::zoo::load_plugin;
 using hfta::zoo::Registry;
@@ -72,4 +72,4 @@ TEST(PluginErrorTest, TakenNameAddsNothing) {
   EXPECT_EQ(registry.names(), hfta::zoo::models());
 }
 
-}  // namespace
+}  // namespace plugin_test

@@ -3,6 +3,8 @@
 #include <c10/core/impl/PyInterpreter.h>
 #include <c10/util/Exception.h>
 
+#include <atomic>
+
 namespace hfta::program {
 namespace {
 
@@ -14,9 +16,8 @@ class Suspended {
  public:
   Suspended() : mode_(ModeStack::pop_stack()) {}
   ~Suspended() { ModeStack::push_non_infra_mode_onto_stack(mode_); }
-  Interceptor& interceptor(const c10::impl::PyInterpreter* interpreter) const {
-    return *reinterpret_cast<Interceptor*>(mode_->ptr(interpreter));
-  }
+  Suspended(const Suspended&) = delete;
+  Suspended& operator=(const Suspended&) = delete;
 
  private:
   std::shared_ptr<Mode> mode_;
@@ -26,10 +27,7 @@ class Suspended {
 /// interceptor, so what is seen belongs to the mode and travels with it to autograd's threads.
 struct Table final : c10::impl::PyInterpreterVTable {
   void dispatch(const c10::OperatorHandle& op, torch::jit::Stack* stack) const override;
-  c10::intrusive_ptr<c10::TensorImpl> detach(const c10::TensorImpl* self) const override {
-    const Suspended suspended;
-    return self->shallow_copy_and_detach(/*version_counter=*/0, /*allow_tensor_metadata_change=*/false);
-  }
+  c10::intrusive_ptr<c10::TensorImpl> detach(const c10::TensorImpl* self) const override { return detach_below_mode(*self); }
   std::string name() const override { return "hfta"; }
   void incref(PyObject*) const override {}
   void decref(PyObject*) const override {}
@@ -77,18 +75,45 @@ c10::impl::PyInterpreter* interpreter() {
 }
 
 void Table::dispatch(const c10::OperatorHandle& op, torch::jit::Stack* stack) const {
-  const Suspended suspended;
-  suspended.interceptor(interpreter()).call(op, *stack);
+  const auto& top = ModeStack::get_stack_at(ModeStack::stack_len() - 1);
+  dispatch_to(*reinterpret_cast<Interceptor*>(top->ptr(interpreter())), op, *stack);
+}
+
+/// Modes of a process without Python: the mode's object is the interceptor itself.
+struct BareModes final : ModeSource {
+  std::shared_ptr<Mode> make(Interceptor& interceptor) override {
+    return std::make_shared<Mode>(reinterpret_cast<PyObject*>(&interceptor), interpreter());
+  }
+  void forget(const Mode&) override {}
+};
+
+std::atomic<ModeSource*>& source() {
+  static BareModes bare;
+  static std::atomic<ModeSource*> current{&bare};
+  return current;
 }
 
 }  // namespace
 
-InterceptScope::InterceptScope(Interceptor& interceptor) : depth_(ModeStack::stack_len()) {
-  ModeStack::push_non_infra_mode_onto_stack(std::make_shared<Mode>(reinterpret_cast<PyObject*>(&interceptor), interpreter()));
+void use_modes_of(ModeSource& modes) { source() = &modes; }
+
+void dispatch_to(Interceptor& interceptor, const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  const Suspended suspended;
+  interceptor.call(op, stack);
+}
+
+c10::intrusive_ptr<c10::TensorImpl> detach_below_mode(const c10::TensorImpl& self) {
+  const Suspended suspended;
+  return self.shallow_copy_and_detach(/*version_counter=*/0, /*allow_tensor_metadata_change=*/false);
+}
+
+InterceptScope::InterceptScope(Interceptor& interceptor) : depth_(ModeStack::stack_len()), source_(*source()), mode_(source_.make(interceptor)) {
+  ModeStack::push_non_infra_mode_onto_stack(mode_);
 }
 
 InterceptScope::~InterceptScope() {
   while (ModeStack::stack_len() > depth_) ModeStack::pop_stack();
+  source_.forget(*mode_);
 }
 
 }  // namespace hfta::program

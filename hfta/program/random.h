@@ -29,6 +29,7 @@ class LaneRandom final : private Interceptor {
 
  private:
   void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) override;
+  at::Generator generator() const override { return generator_; }
   at::Generator generator_;
   InterceptScope scope_;
 };

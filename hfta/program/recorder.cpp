@@ -271,6 +271,8 @@ void Recorder::call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   state_->take_down(op, stack);
 }
 
+at::Generator Recorder::generator() const { return state_->options.generators.empty() ? at::Generator() : state_->options.generators[0]; }
+
 void Recorder::add_result(const at::Tensor& tensor) {
   auto& state = *state_;
   if (!tensor.defined()) {

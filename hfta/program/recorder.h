@@ -58,6 +58,7 @@ class Recorder final : private Interceptor {
 
  private:
   void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) override;
+  at::Generator generator() const override;
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -209,7 +209,8 @@ struct RecordedFunction::State {
       const bool same_contents = again && first.program.memories[captured.memory] == second.program.memories[captured.memory];
       if (same_memory || !same_contents)
         throw Unsupported(base::message("train::record: expected every tensor to be an argument of the step, a parameter or a buffer, got one from outside",
-                                        same_contents ? "" : " that changes from call to call", ": ", captured.place));
+                                        same_contents ? "" : " that changes from call to call", ": ", captured.place,
+                                        options.name_captured ? options.name_captured(captured.tensor) : ""));
     }
   }
 
@@ -401,6 +402,7 @@ struct RecordedFunction::State {
     for (const auto* array : arrays) now.push_back(array->generation());
     if (now != generations) recordings.clear(), generations = now;
     auto wanted = signature(inputs, arrays);
+    if (options.context) wanted += options.context();
     auto found = std::find_if(recordings.begin(), recordings.end(), [&](const Recorded& r) { return r.signature == wanted; });
     if (found != recordings.end()) {
       recordings.splice(recordings.begin(), recordings, found);
@@ -434,7 +436,7 @@ RecordedFunction::RecordedFunction(std::vector<ArrayBase*> arrays, LaneFunction 
     HFTA_CHECK(array->lanes() == arrays[0]->lanes(), "train::record: expected arrays of ", arrays[0]->lanes(), " lanes, got one of ", array->lanes());
   state_->arrays = std::move(arrays);
   state_->function = std::move(function);
-  state_->options = options;
+  state_->options = std::move(options);
   set_plan(std::move(plan));
 }
 

@@ -21,6 +21,10 @@ struct RecordOptions {
   bool freeze_captured = false;
   /// Recordings kept, one per shape of the inputs; the least recently used is dropped.
   std::size_t limit = 8;
+  /// What else the function depends on, as a text: recordings are kept for each, as for each shape of the inputs.
+  std::function<std::string()> context{};
+  /// A name for a tensor that was captured ("the closure's mask"), for the refusal; empty: none is known.
+  std::function<std::string(const at::Tensor&)> name_captured{};
 };
 
 /// A function of arrays, recorded once per lane and input shape, fused by groups and replayed on workers by a plan.

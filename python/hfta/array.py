@@ -1,0 +1,360 @@
+"""Arrays: models of one architecture, trained as one."""
+
+from __future__ import annotations
+
+import copy as _copy
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from . import _build, _core, steps
+from ._core import PerLane, Plan
+from ._errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from .optim import Optimizer
+
+M = TypeVar("M", bound=nn.Module)
+
+
+class Array(Generic[M]):
+    """Lanes of one architecture, stored stacked; made by `hfta.fuse`.
+
+    Each lane is an ordinary module whose tensors are rows of the stacked ones: to run, read or write the module is to run, read or write
+    the array. `fn` is everywhere written for one model: shapes without a lane axis, a scalar loss. Inputs are tensors that all lanes
+    share, or `hfta.per_lane(x)` with a leading lane axis, or nests of them (dicts, tuples).
+    """
+
+    def __init__(self, build: Callable[[int], M], seeds: list[int]):
+        self._modules: list[M] = []
+        self._plan: Plan | None = None
+        self._recorded: dict[Any, Any] = {}
+        self._steps: weakref.WeakSet[steps.RecordedStep] = weakref.WeakSet()
+        self._core = _core.Array(self._modules, self._checked(build), seeds)
+        self._take_stacks()
+
+    def _checked(self, build: Callable[[int], M]) -> Callable[[int], M]:
+        def checked(lane: int) -> M:
+            module = build(lane)
+            if self._modules:
+                _build.check_kinds(self._modules[0], module, lane)
+            return module
+
+        return checked
+
+    def _take_stacks(self) -> None:
+        self._parameters = {name: tensor for name, tensor, _ in self._core.parameters()}
+        for tensor in self._parameters.values():
+            tensor._hfta_array = weakref.ref(self)  # how an optimizer knows whose it is
+
+    # ---- what it is
+
+    @property
+    def lanes(self) -> int:
+        """Number of lanes."""
+        return self._core.lanes
+
+    @property
+    def seeds(self) -> list[int]:
+        """Each lane's seed."""
+        return self._core.seeds
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors are."""
+        return torch.device(self._core.device)
+
+    @property
+    def training(self) -> bool:
+        """Whether lane 0 is in training mode."""
+        return self._modules[0].training
+
+    @property
+    def plan(self) -> Plan:
+        """How recorded functions of this array run: what was set, else an even share of the lanes per core."""
+        if self._plan is not None:
+            return self._plan
+        cores = min(torch.get_num_threads(), self.lanes)
+        return Plan(width=-(-self.lanes // cores), workers=cores, intra_op_threads=1)
+
+    @plan.setter
+    def plan(self, plan: Plan | None) -> None:
+        if plan is not None:
+            plan.validate(self.lanes)
+        self._plan = plan
+
+    def __len__(self) -> int:
+        return self.lanes
+
+    def __iter__(self) -> Iterator[M]:
+        return iter(list(self._modules))
+
+    def __repr__(self) -> str:
+        name = type(self._modules[0]).__name__
+        return f"hfta.Array({self.lanes} lanes of {name}, {len(self._parameters)} parameters, on {self.device})"
+
+    def report(self) -> str:
+        """What is recorded and how it is fused, a few lines."""
+        lines = [repr(self), f"plan: {self.plan!r}"]
+        for recorded in (*self._steps, *self._recorded.values()):
+            lines += [f"{recorded.name}:", *("  " + line for line in recorded.report().splitlines())]
+        return "\n".join(lines)
+
+    # ---- tensors
+
+    def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """Names as in the single module and stacked leaves `[lanes, ...]`, whose `.grad` is the stacked gradient; tied ones once."""
+        yield from self._parameters.items()
+
+    def parameters(self) -> Iterator[Tensor]:
+        """The stacked leaves: a stock optimizer over them trains all lanes, after `backward`."""
+        yield from self._parameters.values()
+
+    def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
+        """Names and stacked buffers `[lanes, ...]`."""
+        for name, tensor, _ in self._core.buffers():
+            yield name, tensor
+
+    def buffers(self) -> Iterator[Tensor]:
+        """The stacked buffers."""
+        for _, tensor in self.named_buffers():
+            yield tensor
+
+    def zero_grad(self) -> None:
+        """Clears the stacked gradients and the lanes' own."""
+        self._core.zero_grad()
+
+    # ---- running
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """The models' outputs for these inputs, stacked `[lanes, ...]`, without gradients, in the present mode (`train` or `eval`).
+
+        To train, give the function with the loss to `train_step`, `record` or `backward`.
+        """
+        tensors = {name: value for name, value in named.items() if isinstance(value, (Tensor, PerLane))}
+        fixed = {name: value for name, value in named.items() if name not in tensors}
+
+        def forward(model: M, given: tuple[Any, ...], by_name: dict[str, Any]) -> Any:
+            return model(*given, **by_name, **fixed)
+
+        if not named:
+            return self.evaluate(lambda model, *given: model(*given), *inputs)
+        return self.evaluate(forward, inputs, tensors)
+
+    def evaluate(self, fn: Callable[..., Any], *inputs: Any, recorded: bool = False) -> Any:
+        """`fn(model, *inputs)` for every lane without gradients, in the present mode.
+
+        Args:
+            fn: returns any nest of tensors (dict, tuple, dataclass of `torch.utils._pytree`).
+            recorded: replays `fn` fused, recorded at its first call; give the same function object each time.
+
+        Returns:
+            What `fn` returns, each tensor stacked `[lanes, ...]`.
+
+        Example:
+            >>> accuracy = array.evaluate(lambda net, x, y: (net(x).argmax(1) == y).float().mean(), x, y)   # [lanes]
+        """
+        return steps.evaluate(self, fn, *inputs, recorded=recorded)
+
+    def backward(self, fn: Callable[..., Any], *inputs: Any, recorded: bool = False) -> Any:
+        """Forward and backward of every lane: adds to the stacked gradients, updates nothing.
+
+        Returns:
+            The losses `[lanes]`, or `(losses, extras)` where `fn` returns extras.
+        """
+        return steps.backward(self, fn, *inputs, recorded=recorded)
+
+    def train_step(self, optimizer: Optimizer, fn: Callable[..., Any], *inputs: Any, max_norm: Any = None) -> Any:
+        """One plain training step of every lane: its own module runs `fn`, backward, and the optimizer's update of that lane.
+
+        Args:
+            optimizer: one of `hfta.optim`, made for this array.
+            fn: `fn(model, *inputs)` returns the scalar loss, or `(loss, extras)` with any nest of tensors.
+            max_norm: clips each lane's gradient norm before the update; one number, or one per lane.
+
+        Returns:
+            The losses `[lanes]`, or `(losses, extras)` with each extra stacked.
+
+        Raises:
+            InvalidArgument (a ValueError): a loss that is no scalar, an input on another device, another array's optimizer.
+
+        Example:
+            >>> losses = array.train_step(adam, lambda net, x, y: F.cross_entropy(net(x), y), x, y)
+        """
+        return steps.train_step(self, optimizer, fn, *inputs, max_norm=max_norm)
+
+    def record(self, optimizer: Optimizer, fn: Callable[..., Any], **options: Any) -> steps.RecordedStep:
+        """A training step that is recorded once per shape of its inputs, fused and replayed from then on; see `hfta.record`."""
+        return steps.record(self, optimizer, fn, **options)
+
+    def train(self, mode: bool = True) -> Array[M]:
+        """Sets the training mode of all lanes."""
+        self._core.train(mode)
+        return self
+
+    def eval(self) -> Array[M]:
+        """Sets the evaluation mode of all lanes."""
+        return self.train(False)
+
+    def to(self, target: torch.device | torch.dtype | str | int) -> Array[M]:
+        """Moves all tensors to a device, or converts the floating ones to a type; the lanes' modules follow.
+
+        Raises:
+            Unsupported: the device is not there.
+        """
+        if isinstance(target, torch.dtype):
+            self._core.to_type(target)
+        else:
+            self._core.to_device(str(torch.device(target)))
+        self._take_stacks()
+        return self
+
+    # ---- lanes
+
+    def lane(self, index: int, copy: bool = False) -> M:
+        """The lane's own plain module.
+
+        Its tensors are rows of the array, so both change together; with `copy=True` they are a module's own, which saves and pickles
+        alone. A module that `keep` dropped has tensors of its own from then on.
+
+        Raises:
+            IndexError: there is no such lane.
+        """
+        index = self._index(index)
+        return self._free_copy(index) if copy else self._modules[index]
+
+    def _index(self, index: int) -> int:
+        lane = int(index)
+        if not -self.lanes <= lane < self.lanes:
+            raise IndexError(f"hfta.Array: expected a lane from 0 to {self.lanes - 1}, got {lane}")
+        return lane % self.lanes
+
+    def _free_copy(self, lane: int) -> M:
+        module = self._modules[lane]
+        memo: dict[int, Any] = {}
+        for tensor in (*module.parameters(), *module.buffers()):
+            own = tensor.detach().clone()
+            memo[id(tensor)] = nn.Parameter(own, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else own
+            if tensor.grad is not None:
+                memo[id(tensor)].grad = tensor.grad.detach().clone()
+        return _copy.deepcopy(module, memo)
+
+    def lane_state_dict(self, index: int) -> dict[str, Any]:
+        """The lane's plain state dict, with copies of its tensors: saves alone and loads strictly in stock PyTorch."""
+        state = self._modules[self._index(index)].state_dict()
+        for name, value in state.items():
+            if isinstance(value, Tensor):
+                state[name] = value.detach().clone()
+        return state
+
+    def load_lane_state_dict(self, index: int, state: dict[str, Any]) -> None:
+        """Writes a single model's state dict into a lane.
+
+        Raises:
+            InvalidArgument (a ValueError): a key, shape or type does not fit; nothing is written then.
+        """
+        index = self._index(index)
+        module = self._modules[index]
+        known = module.state_dict()
+        for name, value in state.items():
+            here = known.get(name)
+            if isinstance(value, Tensor) and isinstance(here, Tensor) and value.dtype != here.dtype:
+                raise InvalidArgument(f'hfta.load_lane_state_dict: expected "{name}" as {here.dtype}, got {value.dtype}')
+        try:
+            self._free_copy(index).load_state_dict(state)
+        except RuntimeError as error:
+            lines = " ".join(line.strip() for line in str(error).splitlines())
+            raise InvalidArgument(f"hfta.load_lane_state_dict: lane {index}: {lines}") from None
+        module.load_state_dict(state)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All lanes' state: seeds, stacked tensors (the array's own, as torch's `state_dict` gives), generators."""
+        return self._core.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The way back, into an array with the same seeds.
+
+        Raises:
+            InvalidArgument (a ValueError): something does not fit; nothing is written then.
+        """
+        self._core.load_state_dict(state)
+
+    def keep(self, indices: Iterable[int]) -> None:
+        """Keeps these lanes, in this order, and drops the rest; optimizers and recorded steps follow.
+
+        Modules of dropped lanes keep a copy of their tensors of their own.
+        """
+        kept = [self._index(i) for i in (indices.tolist() if isinstance(indices, Tensor) else indices)]
+        self._core.keep(kept)
+        self._modules[:] = [self._modules[i] for i in kept]
+        self._take_stacks()
+        self._fit_plan()
+
+    def append(self, models: Sequence[M] | Callable[..., M], *, lanes: int | None = None, seeds: Iterable[int] | None = None) -> None:
+        """Adds lanes behind the last one: copies of models, or built by a factory, as in `hfta.fuse`.
+
+        Hyper-parameters that were given as lists must be set for the new lanes before their first update. Where building a lane fails
+        the array is as before.
+        """
+        before = self.lanes
+        seeds = None if seeds is None else [int(seed) for seed in seeds]
+        if callable(models) and not isinstance(models, nn.Module):
+            count = lanes if lanes is not None else len(seeds) if seeds is not None else 1
+            build = _build.from_factory(models)
+        else:
+            given = [_build.plain(model, before + k) for k, model in enumerate(cast("Iterable[M]", models))]
+            count = len(given)
+
+            def build(lane: int) -> M:
+                return _build.from_models(given)(lane - before)  # type: ignore[return-value]
+
+        new = list(range(before, before + count)) if seeds is None else seeds
+        if len(new) != count:
+            raise InvalidArgument(f"hfta.Array.append: expected {count} seeds (one per new lane), got {len(new)}")
+        try:
+            self._core.append(self._checked(build), new)
+        except BaseException:
+            del self._modules[before:]
+            raise
+        self._take_stacks()
+
+    def copy_lane(self, source: int, target: int) -> None:
+        """Overwrites lane `target` with lane `source`: tensors, gradients, generator; optimizers follow."""
+        self._core.copy_lane(self._index(source), self._index(target))
+
+    def _fit_plan(self) -> None:
+        if self._plan is not None and self._plan.width > self.lanes:
+            self._plan = Plan(
+                width=self.lanes,
+                workers=1,
+                intra_op_threads=self._plan.intra_op_threads,
+                recorded=self._plan.recorded,
+                lowerings=self._plan.lowerings,
+            )
+
+    # ---- copies
+
+    def __getstate__(self) -> dict[str, Any]:
+        generators = [self._core.generator_state(lane) for lane in range(self.lanes)]
+        return {
+            "modules": [self._free_copy(lane) for lane in range(self.lanes)],
+            "seeds": self.seeds,
+            "generators": generators,
+            "plan": self._plan,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        modules = state["modules"]
+        self.__init__(lambda lane: modules[lane], state["seeds"])  # type: ignore[misc]
+        for lane, generator in enumerate(state["generators"]):
+            self._core.set_generator_state(lane, generator)
+        self._plan = state["plan"]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Array[M]:
+        copied = type(self).__new__(type(self))
+        memo[id(self)] = copied
+        copied.__setstate__(self.__getstate__())
+        return copied

@@ -1,0 +1,263 @@
+"""Steps of arrays: plain and recorded. Each function takes one array, or several as a tuple: `fn` then gets a model of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Union
+
+from torch import Tensor
+
+from . import _core, _recording, _watch
+from ._core import PerLane, Plan
+from ._errors import InvalidArgument, Unsupported
+
+if TYPE_CHECKING:
+    from .array import Array
+    from .optim import Optimizer
+
+Arrays = Union["Array[Any]", Sequence["Array[Any]"]]
+
+
+def per_lane(tensor: Tensor) -> PerLane:
+    """Marks an input with a leading lane axis: lane `i` gets `tensor[i]`. What is not marked is shared by all lanes.
+
+    Example:
+        >>> losses = step(hfta.per_lane(torch.randn(lanes, 32, 784)), targets)
+    """
+    return PerLane(tensor)
+
+
+def _list_of(arrays: Arrays, who: str) -> list[Array[Any]]:
+    from .array import Array
+
+    several = list(arrays) if isinstance(arrays, (tuple, list)) else [arrays]
+    for array in several:
+        if not isinstance(array, Array):
+            raise InvalidArgument(f"{who}: expected arrays made by hfta.fuse, got {type(array).__name__}")
+    if not several:
+        raise InvalidArgument(f"{who}: expected at least one array, got none")
+    return several
+
+
+def _cores(arrays: list[Array[Any]]) -> list[_core.Array]:
+    return [array._core for array in arrays]
+
+
+def _check_optimizer(optimizer: Any, who: str) -> None:
+    from .optim import Optimizer
+
+    if not isinstance(optimizer, Optimizer):
+        raise InvalidArgument(
+            f"{who}: expected an optimizer of hfta.optim, got {type(optimizer).__module__}.{type(optimizer).__name__} "
+            "(a stock one works on array.parameters() with array.backward)"
+        )
+
+
+def train_step(arrays: Arrays, optimizer: Optimizer, fn: Callable[..., Any], *inputs: Any, max_norm: Any = None) -> Any:
+    """One plain training step of every lane; see `Array.train_step`. The optimizer's array is updated, one of `arrays`.
+
+    Example:
+        >>> losses = hfta.train_step((generator, discriminator), optimizer, lambda g, d, z: d(g(z)).mean(), z)
+    """
+    _check_optimizer(optimizer, "hfta.train_step")
+    several = _list_of(arrays, "hfta.train_step")
+    limit = None if max_norm is None else _numbers(max_norm, several[0].lanes, "max_norm")
+    return _core.train_step(_cores(several), optimizer._core, fn, list(inputs), limit)
+
+
+def backward(arrays: Arrays, fn: Callable[..., Any], *inputs: Any, recorded: bool = False) -> Any:
+    """Forward and backward of every lane; adds to the stacked gradients of all these arrays. See `Array.backward`."""
+    several = _list_of(arrays, "hfta.backward")
+    if not recorded:
+        return _core.backward(_cores(several), fn, list(inputs))
+    return _kept(several, fn, "backward", lambda: RecordedBackward(several, fn))(*inputs)
+
+
+def evaluate(arrays: Arrays, fn: Callable[..., Any], *inputs: Any, recorded: bool = False) -> Any:
+    """`fn(*models, *inputs)` for every lane without gradients; see `Array.evaluate`."""
+    several = _list_of(arrays, "hfta.evaluate")
+    if not recorded:
+        return _core.evaluate(_cores(several), fn, list(inputs))
+    return _kept(several, fn, "evaluate", lambda: RecordedEvaluation(several, fn))(*inputs)
+
+
+def _kept(arrays: list[Array[Any]], fn: Callable[..., Any], kind: str, make: Callable[[], Any]) -> Any:
+    """The recorded function of `fn`, kept with the first array."""
+    known = arrays[0]._recorded
+    key = (kind, fn, *(id(array) for array in arrays))
+    if key not in known:
+        while len(known) >= _MOST_KEPT:
+            del known[next(iter(known))]
+        known[key] = make()
+    return known[key]
+
+
+_MOST_KEPT = 16
+
+
+def record(
+    arrays: Arrays,
+    optimizer: Optimizer,
+    fn: Callable[..., Any],
+    *,
+    max_norm: Any = None,
+    accumulate: int = 1,
+    plan: Plan | None = None,
+    freeze_captured: bool = False,
+    limit: int = 8,
+) -> RecordedStep:
+    """A training step that is recorded once per shape of its inputs, fused over the lanes, and replayed from then on.
+
+    At a new shape `fn` runs once per lane, and what the device did, forward and backward, is taken down: replays run no Python. The
+    first replays are checked against plain steps. Recording leaves no trace on the lanes.
+
+    Args:
+        arrays: one array, or a tuple of them; `fn` gets a model of each. The optimizer's array is updated.
+        fn: as for `Array.train_step`. Tensors must be arguments, parameters, buffers or made inside; what is captured is refused.
+        max_norm: clips each lane's gradient norm before the update; one number, or one per lane.
+        accumulate: updates once every so many calls, with the sum of their gradients.
+        plan: group width, workers and threads. Where neither it nor `array.plan` was set, the second call times a second's worth of plans
+            on copies and takes the fastest; another plan rounds otherwise, so set one where runs must agree bit by bit.
+        freeze_captured: takes captured tensors as constants instead.
+        limit: recordings kept, one per shape of the inputs and per Python values that `fn` reads; the least recently used is dropped.
+
+    Returns:
+        A callable that gives what `train_step` gives.
+
+    Raises:
+        Unsupported (at a call): the step cannot be recorded; the message says why. Nothing has changed then.
+
+    Example:
+        >>> step = hfta.record(array, adam, lambda net, x, y: F.cross_entropy(net(x), y))
+        >>> losses = step(x, y)
+    """
+    return RecordedStep(
+        _list_of(arrays, "hfta.record"), optimizer, fn, max_norm, accumulate, plan, freeze_captured=freeze_captured, limit=limit
+    )
+
+
+class _Recorded:
+    """What recorded functions have in common."""
+
+    def __init__(self, arrays: list[Array[Any]], fn: Callable[..., Any], freeze_captured: bool = False, limit: int = 8):
+        if not callable(fn):
+            raise InvalidArgument(f"hfta.record: expected a function of a model, got {type(fn).__name__}")
+        self._arrays, self._fn = arrays, fn
+        values = _watch.Values(fn, [array._modules for array in arrays])
+        self._base = _core.Recorded(_recording.guarded(fn), _cores(arrays), values.collect, values.name, freeze_captured, limit)
+
+    @property
+    def name(self) -> str:
+        return getattr(self._fn, "__name__", type(self._fn).__name__)
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"hfta: a {type(self).__name__} cannot be pickled or copied: record anew from the array")
+
+
+class RecordedStep(_Recorded):
+    """A recorded training step, made by `hfta.record`."""
+
+    def __init__(
+        self,
+        arrays: list[Array[Any]],
+        optimizer: Optimizer,
+        fn: Callable[..., Any],
+        max_norm: Any = None,
+        accumulate: int = 1,
+        plan: Plan | None = None,
+        **recording: Any,
+    ):
+        _check_optimizer(optimizer, "hfta.record")
+        super().__init__(arrays, fn, **recording)
+        limit = None if max_norm is None else _numbers(max_norm, arrays[0].lanes, "max_norm")
+        self._optimizer = optimizer
+        self._core = _core.RecordedStep(self._base, optimizer._core, limit, accumulate, plan or arrays[0]._plan)
+        arrays[0]._steps.add(self)
+
+    def __call__(self, *inputs: Any) -> Any:
+        """One step of every lane: the losses `[lanes]`, or `(losses, extras)`."""
+        return self._core(*inputs)
+
+    @property
+    def plan(self) -> Plan:
+        """How it runs; may be set, from the next call on."""
+        return self._core.plan
+
+    @plan.setter
+    def plan(self, plan: Plan) -> None:
+        plan.validate(self._arrays[0].lanes)
+        self._core.plan = plan
+
+    @property
+    def pending(self) -> int:
+        """Calls whose gradients wait for the update."""
+        return self._core.pending
+
+    def report(self) -> str:
+        """What is fused and how, what is not and why, and how the plan was chosen; a few lines."""
+        return self._core.report() + (f"plan: {self._core.choice}\n" if self._core.choice else "")
+
+    def program(self, repeats: int = 0) -> str:
+        """The programs in use, one node per line; with each node's time over so many replays on copies of the state."""
+        return self._core.print(repeats)
+
+
+class RecordedEvaluation(_Recorded):
+    """A recorded function without gradients."""
+
+    def __init__(self, arrays: list[Array[Any]], fn: Callable[..., Any], plan: Plan | None = None, **recording: Any):
+        super().__init__(arrays, fn, **recording)
+        self._core = _core.RecordedEvaluation(self._base, plan or arrays[0].plan)
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self._core(*inputs)
+
+    def report(self) -> str:
+        return self._core.report()
+
+
+class RecordedBackward(_Recorded):
+    """A recorded forward and backward pass."""
+
+    def __init__(self, arrays: list[Array[Any]], fn: Callable[..., Any], plan: Plan | None = None, **recording: Any):
+        super().__init__(arrays, fn, **recording)
+        self._core = _core.RecordedBackward(self._base, plan or arrays[0].plan)
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self._core(*inputs)
+
+    def report(self) -> str:
+        return self._core.report()
+
+
+def clip_grad_norm_(array: Array[Any], max_norm: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None) -> Tensor:
+    """Clips each lane's gradient norm, as `torch.nn.utils.clip_grad_norm_` does for one model.
+
+    Args:
+        max_norm: one number, or one per lane.
+
+    Returns:
+        The norms before, `[lanes]`.
+    """
+    several = _list_of(array, "hfta.clip_grad_norm_")
+    if len(several) != 1:
+        raise InvalidArgument(f"hfta.clip_grad_norm_: expected one array, got {len(several)}")
+    for name, wrong in (("norm_type", float(norm_type) != 2.0), ("error_if_nonfinite", error_if_nonfinite), ("foreach", foreach)):
+        if wrong:
+            raise Unsupported(f"hfta.clip_grad_norm_: expected the 2-norm without options, got {name}={locals()[name]!r}")
+    return _core.clip_gradients(several[0]._core, _numbers(max_norm, several[0].lanes, "max_norm"))
+
+
+def _numbers(value: Any, lanes: int, what: str) -> float | list[float]:
+    """One number, or one per lane."""
+    if isinstance(value, Tensor) or hasattr(value, "__array__"):
+        value = value.tolist()
+    if isinstance(value, (int, float)):
+        return float(value)
+    try:
+        values = [float(entry) for entry in value]
+    except (TypeError, ValueError):
+        raise InvalidArgument(f"hfta: expected {what} as one number or {lanes} (one per lane), got {value!r}") from None
+    if len(values) != lanes:
+        raise InvalidArgument(f"hfta: expected {what} as one number or {lanes} (one per lane), got {len(values)}")
+    return values

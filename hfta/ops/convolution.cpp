@@ -5,6 +5,7 @@
 #include <ATen/ops/stack.h>
 
 #include "hfta/ops/convolution_product.h"
+#include "hfta/ops/direct_convolution.h"
 #include "hfta/ops/layout.h"
 
 namespace hfta::ops {
@@ -132,6 +133,7 @@ std::string_view name_of(ConvolutionLowering lowering) {
     case ConvolutionLowering::Folded: return "folded";
     case ConvolutionLowering::Product: return "product";
     case ConvolutionLowering::Looped: return "looped";
+    case ConvolutionLowering::Direct: return "direct";
     case ConvolutionLowering::Grouped: return "grouped";
   }
   return "";
@@ -145,6 +147,7 @@ std::optional<LaneTensor> convolution(const LaneTensor& input, const LaneTensor&
     case ConvolutionLowering::Folded: return folded(input, weight, bias, options, lanes);
     case ConvolutionLowering::Product: return convolution_product(input, weight, bias, options, lanes);
     case ConvolutionLowering::Looped: return looped(input, weight, bias, options, lanes);
+    case ConvolutionLowering::Direct: return direct_convolution(input, weight, bias, options, lanes);
     case ConvolutionLowering::Grouped: return grouped(input, weight, bias, options, lanes);
   }
   return std::nullopt;
@@ -159,6 +162,7 @@ std::optional<ConvolutionGradients> convolution_backward(const LaneTensor& grad_
     case ConvolutionLowering::Folded: return folded_backward(grad_output, input, weight, options, wanted, lanes);
     case ConvolutionLowering::Product: return convolution_product_backward(grad_output, input, weight, options, wanted, lanes);
     case ConvolutionLowering::Looped: return looped_backward(grad_output, input, weight, options, wanted, lanes);
+    case ConvolutionLowering::Direct: return direct_convolution_backward(grad_output, input, weight, options, wanted, lanes);
     case ConvolutionLowering::Grouped: return grouped_backward(grad_output, input, weight, options, wanted, lanes);
   }
   return std::nullopt;

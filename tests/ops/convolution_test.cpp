@@ -29,6 +29,8 @@ std::vector<Case> cases() {
       {"Transposed1d", {2, 3, 6}, {3, 5, 4}, {.stride = {3}, .padding = {1}, .dilation = {1}, .transposed = true, .output_padding = {2}}},
       {"Transposed2d", {2, 3, 5, 4}, {3, 5, 3, 2}, {.stride = {2, 1}, .padding = {1, 0}, .dilation = {1, 1}, .transposed = true, .output_padding = {1, 0}}},
       {"TransposedGroups", {2, 4, 5, 4}, {4, 3, 3, 3}, {.stride = {2, 2}, .padding = {1, 1}, .dilation = {1, 1}, .transposed = true, .output_padding = {0, 0}, .groups = 2}},
+      {"Direct", {3, 3, 14, 9}, {11, 3, 3, 5}, {.stride = {1, 1}, .padding = {1, 2}, .dilation = {1, 1}, .output_padding = {0, 0}}},
+      {"DirectWide", {5, 2, 5, 40}, {3, 2, 2, 7}, {.stride = {1, 1}, .padding = {0, 0}, .dilation = {1, 1}, .output_padding = {0, 0}}},
       {"OneByOne1d", {2, 3, 11}, {5, 3, 1}, {}},
       {"OneByOne2d", {2, 6, 2, 1}, {5, 6, 1, 1}, {.stride = {1, 1}, .padding = {0, 0}, .dilation = {1, 1}, .output_padding = {0, 0}}},
       {"OneByOne3d", {2, 3, 3, 2, 4}, {5, 3, 1, 1, 1}, {.stride = {1, 1, 1}, .padding = {0, 0, 0}, .dilation = {1, 1, 1}, .output_padding = {0, 0, 0}}},
@@ -118,6 +120,14 @@ TEST_P(ConvolutionTest, KernelsOfSizeOneAreProducts) {
   EXPECT_EQ(std::ranges::count(took, "product"), one ? 1 : 0);
 }
 
+TEST_P(ConvolutionTest, ImagesAtStrideOneHaveAKernelOfOurs) {
+  const auto took = expect_lanes_equal_alone("aten::convolution", lanes(), joined({inputs()[1], weights()[1], same(c10::IValue())}, options()));
+  const auto& o = shapes().options;
+  const auto one = [](const auto& values) { return std::ranges::all_of(values, [](auto v) { return v == 1; }); };
+  const bool fits = shapes().input.size() == 4 && o.groups == 1 && !o.transposed && one(o.stride) && one(o.dilation);
+  EXPECT_EQ(std::ranges::count(took, "direct"), fits ? 1 : 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Cases, ConvolutionTest,
                          ::testing::Combine(::testing::ValuesIn(cases()), ::testing::Values(1, 3), ::testing::Values(torch::kFloat, torch::kDouble),
                                             ::testing::Values(0, 1)),
@@ -146,6 +156,31 @@ TEST(ConvolutionRulesTest, OneLaneLoopedHasTheBitsOfTheLaneAlone) {
   const auto result = ops::convolution({image, std::nullopt}, {weight.unsqueeze(0), 0}, std::nullopt, {}, 1, ops::ConvolutionLowering::Looped);
   ASSERT_TRUE(result);
   EXPECT_TRUE(same_bits(ops::lane_of(*result, 0), torch::conv2d(image, weight)));
+}
+
+/// More images than are framed in one go, and blocks of outputs of every size.
+TEST(ConvolutionRulesTest, DirectKernelEqualsLibTorchs) {
+  torch::manual_seed(6);
+  for (const auto type : {torch::kFloat, torch::kDouble}) {
+    for (std::int64_t kernel = 1; kernel <= 7; ++kernel) {
+      for (const std::int64_t outputs : {1, 2, 4, 6, 7, 17}) {
+        const auto image = torch::randn({40, 9, 12, 13}, type), weight = torch::randn({outputs, 9, 2, kernel}, type), bias = torch::randn({outputs}, type);
+        const ops::ConvolutionOptions options{.stride = {1, 1}, .padding = {1, kernel / 2}, .dilation = {1, 1}, .output_padding = {0, 0}};
+        const auto result = ops::convolution({image, std::nullopt}, {weight.unsqueeze(0), 0}, ops::LaneTensor{bias.unsqueeze(0), 0}, options, 1, ops::ConvolutionLowering::Direct);
+        ASSERT_TRUE(result);
+        const auto expected = torch::convolution(image, weight, bias, options.stride, options.padding, options.dilation, false, {0, 0}, 1);
+        EXPECT_TRUE(close(ops::lane_of(*result, 0), expected, tolerance(type, 10)));
+        const auto grad = torch::randn_like(expected);
+        const auto got = ops::convolution_backward({grad.unsqueeze(0), 0}, {image, std::nullopt}, {weight.unsqueeze(0), 0}, options, {true, true, true}, 1,
+                                                   ops::ConvolutionLowering::Direct);
+        ASSERT_TRUE(got);
+        const auto [x, w, b] = at::convolution_backward(grad, image, weight, at::IntArrayRef{outputs}, options.stride, options.padding, options.dilation, false, {0, 0}, 1, {true, true, true});
+        EXPECT_TRUE(close(ops::lane_of(*(*got)[0], 0), x, tolerance(type, 10)));
+        EXPECT_TRUE(close(ops::lane_of(*(*got)[1], 0), w, tolerance(type, 100)));
+        EXPECT_TRUE(close(ops::lane_of(*(*got)[2], 0), b, tolerance(type, 100)));
+      }
+    }
+  }
 }
 
 TEST(ConvolutionRulesTest, OtherArgumentsAreNotTaken) {

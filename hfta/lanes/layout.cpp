@@ -101,6 +101,11 @@ void check_same_tensor(const ModuleTensors& expected, const ModuleTensors& got, 
   if (a.requires_grad() != b.requires_grad()) fail(b.requires_grad() ? "trainable" : "frozen", a.requires_grad() ? "a trainable one" : "a frozen one");
 }
 
+/// A storage that Python has seen keeps an object that counts as one more.
+std::size_t holders(const c10::Storage& storage) {
+  return storage.use_count() - (storage.unsafeGetStorageImpl()->pyobj_slot()->load_pyobj() ? 1 : 0);
+}
+
 }  // namespace
 
 ModuleTensors tensors_of(const torch::nn::Module& module, std::int64_t lane) {
@@ -134,7 +139,7 @@ std::vector<std::string> held_elsewhere(const ModuleTensors& tensors) {
   for (const auto* object : objects) ++known[object->unsafe_storage().unsafeGetStorageImpl()];
   std::vector<std::string> names;
   for (const auto& r : tensors.registrations)
-    if (const auto& storage = tensor_of(tensors, r).storage(); storage.use_count() > known[storage.unsafeGetStorageImpl()]) names.push_back(r.name);
+    if (const auto& storage = tensor_of(tensors, r).storage(); holders(storage) > known[storage.unsafeGetStorageImpl()]) names.push_back(r.name);
   return names;
 }
 

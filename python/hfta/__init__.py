@@ -1,13 +1,13 @@
 """Trains an array of models for about the cost of one.
 
-    import hfta, torch.nn.functional as F
+import hfta, torch.nn.functional as F
 
-    array = hfta.fuse([Net() for _ in range(32)])
-    adam = hfta.optim.Adam(array, lr=learning_rates)          # one number, or one per lane
-    step = array.record(adam, lambda net, x, y: F.cross_entropy(net(x), y))
-    for x, y in loader:
-        losses = step(x, y)                                   # [32]
-    best = array.lane(int(losses.argmin()))                   # a plain torch.nn.Module
+array = hfta.fuse([Net() for _ in range(32)])
+adam = hfta.optim.Adam(array, lr=learning_rates)          # one number, or one per lane
+step = array.record(adam, lambda net, x, y: F.cross_entropy(net(x), y))
+for x, y in loader:
+    losses = step(x, y)                                   # [32]
+best = array.lane(int(losses.argmin()))                   # a plain torch.nn.Module
 """
 
 import torch  # noqa: F401  (first: the binding needs its libraries)

@@ -54,12 +54,20 @@ def _kinds(module: nn.Module) -> list[tuple[str, type]]:
     return [(name, type(part)) for name, part in module.named_modules(remove_duplicate=False)]
 
 
+def _same_kind(a: type, b: type) -> bool:
+    """Parametrizations make a class for each module, so classes are told by name."""
+    return a is b or (a.__module__, a.__qualname__) == (b.__module__, b.__qualname__)
+
+
 def check_kinds(first: nn.Module, module: nn.Module, lane: int) -> None:
-    for (name, kind), (other_name, other) in zip(_kinds(first), _kinds(module)):
+    """Refuses a lane whose submodules are of other classes than lane 0's."""
+    start = f"hfta.fuse: expected lane {lane} as lane 0, got"
+    expected, got = _kinds(first), _kinds(module)
+    for (name, kind), (other_name, other) in zip(expected, got):
         if name != other_name:
-            raise InvalidArgument(f'hfta.fuse: expected lane {lane} as lane 0, got module "{other_name}" where lane 0 has "{name}"')
-        if kind is not other:
+            raise InvalidArgument(f'{start} module "{other_name}" where lane 0 has "{name}"')
+        if not _same_kind(kind, other):
             where = f' as "{name}"' if name else ""
-            raise InvalidArgument(f"hfta.fuse: expected lane {lane} as lane 0, got {other.__name__}{where} where lane 0 has {kind.__name__}")
-    if len(_kinds(first)) != len(_kinds(module)):
-        raise InvalidArgument(f"hfta.fuse: expected lane {lane} with {len(_kinds(first))} modules as lane 0, got {len(_kinds(module))}")
+            raise InvalidArgument(f"{start} {other.__name__}{where} where lane 0 has {kind.__name__}")
+    if len(expected) != len(got):
+        raise InvalidArgument(f"{start} {len(got)} modules where lane 0 has {len(expected)}")

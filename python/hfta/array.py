@@ -48,7 +48,7 @@ class Array(Generic[M]):
     def _take_stacks(self) -> None:
         self._parameters = {name: tensor for name, tensor, _ in self._core.parameters()}
         for tensor in self._parameters.values():
-            tensor._hfta_array = weakref.ref(self)  # how an optimizer knows whose it is
+            setattr(tensor, "_hfta_array", weakref.ref(self))  # noqa: B010  (how an optimizer knows whose it is)
 
     # ---- what it is
 
@@ -303,14 +303,12 @@ class Array(Generic[M]):
         seeds = None if seeds is None else [int(seed) for seed in seeds]
         if callable(models) and not isinstance(models, nn.Module):
             count = lanes if lanes is not None else len(seeds) if seeds is not None else 1
-            build = _build.from_factory(models)
+            build: Callable[[int], M] = _build.from_factory(models)
         else:
             given = [_build.plain(model, before + k) for k, model in enumerate(cast("Iterable[M]", models))]
             count = len(given)
-
-            def build(lane: int) -> M:
-                return _build.from_models(given)(lane - before)  # type: ignore[return-value]
-
+            copies = _build.from_models(given)
+            build = lambda lane: cast(M, copies(lane - before))
         new = list(range(before, before + count)) if seeds is None else seeds
         if len(new) != count:
             raise InvalidArgument(f"hfta.Array.append: expected {count} seeds (one per new lane), got {len(new)}")

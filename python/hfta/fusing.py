@@ -49,7 +49,7 @@ def fuse(
     else:
         if isinstance(models, nn.Module) and not isinstance(models, nn.ModuleList):
             raise InvalidArgument(f"hfta.fuse: expected a sequence of models or a factory, got a {type(models).__name__}")
-        given = [_build.plain(model, lane) for lane, model in enumerate(cast("Iterable[M]", models))]
+        given = [cast(M, _build.plain(model, lane)) for lane, model in enumerate(cast("Iterable[M]", models))]
         count = len(given)
         if lanes is not None and lanes != count:
             raise InvalidArgument(f"hfta.fuse: expected {count} lanes as there are models, got lanes={lanes}")

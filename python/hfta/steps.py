@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Union
 
@@ -30,7 +31,7 @@ def per_lane(tensor: Tensor) -> PerLane:
 def _list_of(arrays: Arrays, who: str) -> list[Array[Any]]:
     from .array import Array
 
-    several = list(arrays) if isinstance(arrays, (tuple, list)) else [arrays]
+    several: list[Any] = list(arrays) if isinstance(arrays, (tuple, list)) else [arrays]
     for array in several:
         if not isinstance(array, Array):
             raise InvalidArgument(f"{who}: expected arrays made by hfta.fuse, got {type(array).__name__}")
@@ -88,11 +89,15 @@ def _kept(arrays: list[Array[Any]], fn: Callable[..., Any], kind: str, make: Cal
     if key not in known:
         while len(known) >= _MOST_KEPT:
             del known[next(iter(known))]
+        code = getattr(fn, "__code__", None)
+        if code and sum(getattr(other[1], "__code__", None) is code for other in known) >= _MOST_ALIKE:
+            warnings.warn(f"hfta.{kind}: {fn.__qualname__} is recorded anew at each call: give the same function object each time", stacklevel=4)
         known[key] = make()
     return known[key]
 
 
 _MOST_KEPT = 16
+_MOST_ALIKE = 3  # of one piece of code: a lambda that is made at each call
 
 
 def record(
@@ -230,7 +235,9 @@ class RecordedBackward(_Recorded):
         return self._core.report()
 
 
-def clip_grad_norm_(array: Array[Any], max_norm: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None) -> Tensor:
+def clip_grad_norm_(
+    array: Array[Any], max_norm: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
+) -> Tensor:
     """Clips each lane's gradient norm, as `torch.nn.utils.clip_grad_norm_` does for one model.
 
     Args:

@@ -16,14 +16,18 @@ Inputs = list[tuple[Any, ...]]
 
 def close(got: Tensor, expected: Tensor, what: str = "", steps: int = 1) -> None:
     """Equal but for rounding, at the expected tensor's scale; after several steps at ten times that."""
-    assert got.shape == expected.shape and got.dtype == expected.dtype, f"{what}: {got.dtype} {list(got.shape)}, not {expected.dtype} {list(expected.shape)}"
+    assert got.shape == expected.shape and got.dtype == expected.dtype, (
+        f"{what}: {got.dtype} {list(got.shape)}, not {expected.dtype} {list(expected.shape)}"
+    )
     if not expected.dtype.is_floating_point:
         assert torch.equal(got, expected), what
         return
     relative = (1e-10 if expected.dtype == torch.float64 else 1e-4) * (10 if steps > 1 else 1)
     absolute = (1e-12 if expected.dtype == torch.float64 else 1e-6) * (10 if steps > 1 else 1)
     off = (got - expected).abs().max().item() if expected.numel() else 0.0
-    assert torch.allclose(got, expected, rtol=relative, atol=absolute * max(1.0, expected.abs().max().item() if expected.numel() else 0.0)), f"{what}: off by {off}"
+    assert torch.allclose(
+        got, expected, rtol=relative, atol=absolute * max(1.0, expected.abs().max().item() if expected.numel() else 0.0)
+    ), f"{what}: off by {off}"
 
 
 def of_lane(value: Any, lane: int) -> Any:
@@ -39,7 +43,14 @@ def of_lane(value: Any, lane: int) -> Any:
 class Solo:
     """One model trained by plain PyTorch; its random numbers are those of a lane with this seed."""
 
-    def __init__(self, model: nn.Module, seed: int, lane: int, optimizer: Callable[..., torch.optim.Optimizer] | None = None, state: Tensor | None = None):
+    def __init__(
+        self,
+        model: nn.Module,
+        seed: int,
+        lane: int,
+        optimizer: Callable[..., torch.optim.Optimizer] | None = None,
+        state: Tensor | None = None,
+    ):
         self.model, self.lane = copy.deepcopy(model), lane
         self.optimizer = optimizer(self.model.parameters(), lane) if optimizer else None
         generator = torch.Generator().manual_seed(seed)
@@ -78,4 +89,10 @@ def check_lane(array: hfta.Array, lane: int, solo: Solo, steps: int, skip: tuple
 
 
 def bits_equal(a: Tensor, b: Tensor) -> bool:
-    return a.dtype == b.dtype and a.shape == b.shape and bool((a.detach().contiguous().view(torch.uint8) == b.detach().contiguous().view(torch.uint8)).all()) if a.dim() else torch.equal(a, b)
+    return (
+        a.dtype == b.dtype
+        and a.shape == b.shape
+        and bool((a.detach().contiguous().view(torch.uint8) == b.detach().contiguous().view(torch.uint8)).all())
+        if a.dim()
+        else torch.equal(a, b)
+    )

@@ -123,7 +123,10 @@ def test_a_state_that_does_not_fit_is_refused_before_anything_is_written():
         (lambda state: state.pop("last.bias"), "Missing key.*last.bias"),
         (lambda state: state.update(extra=torch.zeros(1)), "Unexpected key.*extra"),
         (lambda state: state.update({"last.bias": torch.zeros(3)}), "size mismatch for last.bias"),
-        (lambda state: state.update({"last.bias": torch.zeros(2, dtype=torch.float64)}), 'expected "last.bias" as torch.float32, got torch.float64'),
+        (
+            lambda state: state.update({"last.bias": torch.zeros(2, dtype=torch.float64)}),
+            'expected "last.bias" as torch.float32, got torch.float64',
+        ),
     ]:
         state = {name: torch.ones_like(tensor) for name, tensor in before.items()}
         change(state)
@@ -239,7 +242,10 @@ def test_a_compiled_model_is_unwrapped_and_lazy_ones_are_refused():
     ("models", "message"),
     [
         (lambda: [Net(5), Net(6)], r'expected lane 1 as lane 0, got parameter "first.weight" \[6, 3\] where lane 0 has \[5, 3\]'),
-        (lambda: [nn.Sequential(nn.Linear(2, 2), nn.ReLU()), nn.Sequential(nn.Linear(2, 2), nn.GELU())], 'got GELU as "1" where lane 0 has ReLU'),
+        (
+            lambda: [nn.Sequential(nn.Linear(2, 2), nn.ReLU()), nn.Sequential(nn.Linear(2, 2), nn.GELU())],
+            'got GELU as "1" where lane 0 has ReLU',
+        ),
         (lambda: [nn.Linear(2, 2), nn.Linear(2, 2, bias=False)], 'got nothing where lane 0 has parameter "bias"'),
         (lambda: [nn.Linear(2, 2), nn.Linear(2, 2).double()], 'got parameter "weight" Double where lane 0 has Float'),
         (lambda: [nn.Linear(2, 2), "net"], "expected a torch.nn.Module as lane 1, got str"),
@@ -259,3 +265,17 @@ def test_wrong_numbers_of_lanes_and_seeds_are_refused():
         hfta.fuse(Net, lanes=3, seeds=[1, 2])
     with pytest.raises(ValueError, match="expected 2 lanes as there are models, got lanes=3"):
         hfta.fuse([Net(), Net()], lanes=3)
+
+
+def test_fusing_warns_of_memory_held_elsewhere_only_where_it_is(capfd):
+    hfta.fuse([nn.BatchNorm1d(3) for _ in range(2)])
+    assert "is also held" not in capfd.readouterr().err
+
+    class Holds(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("scale_of_test", torch.ones(3))
+            self.view = [self.scale_of_test.view(1, 3)]
+
+    hfta.fuse(Holds, lanes=2)
+    assert '"scale_of_test" is also held' in capfd.readouterr().err

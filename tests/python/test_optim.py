@@ -49,14 +49,22 @@ def test_adam_gives_the_numbers_worked_out_by_hand():
         for recorded in (False, True):
             array = hfta.fuse(Scalar, lanes=len(expected))
             adam = getattr(hfta.optim, optimizer)(array, **options)
-            step = array.record(adam, half_square, plan=hfta.Plan(width=4)) if recorded else lambda a=array, o=adam: a.train_step(o, half_square)
+            step = (
+                array.record(adam, half_square, plan=hfta.Plan(width=4))
+                if recorded
+                else lambda a=array, o=adam: a.train_step(o, half_square)
+            )
             for _ in range(3):
                 step()
             torch.testing.assert_close(next(array.parameters()).detach(), torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-11)
 
 
 def test_hyper_parameters_are_one_number_or_one_per_lane(array):
-    for lr in ([1e-2, 1e-3, 1e-4], torch.tensor([1e-2, 1e-3, 1e-4], dtype=torch.float64), torch.tensor([1e-2, 1e-3, 1e-4], dtype=torch.float64).numpy()):
+    for lr in (
+        [1e-2, 1e-3, 1e-4],
+        torch.tensor([1e-2, 1e-3, 1e-4], dtype=torch.float64),
+        torch.tensor([1e-2, 1e-3, 1e-4], dtype=torch.float64).numpy(),
+    ):
         adam = hfta.optim.Adam(array, lr=lr, betas=(0.9, [0.99, 0.999, 0.9]))
         assert adam.param_groups[0]["lr"] == [1e-2, 1e-3, 1e-4]
         assert adam.param_groups[0]["betas"] == (0.9, [0.99, 0.999, 0.9])
@@ -93,7 +101,10 @@ def groups_of(array, stock):
     rest = [p for name, p in named if p.dim() <= 2]
     ours = [{"params": decayed, "weight_decay": 0.5}, {"params": rest, "lr": [0.1, 0.2, 0.3]}]
     theirs = [
-        [{"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": 0.5}, {"params": [p for p in model.parameters() if p.dim() <= 1], "lr": lr}]
+        [
+            {"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": 0.5},
+            {"params": [p for p in model.parameters() if p.dim() <= 1], "lr": lr},
+        ]
         for model, lr in zip(stock, [0.1, 0.2, 0.3])
     ]
     return ours, theirs
@@ -124,7 +135,9 @@ def test_parameter_groups_have_values_of_their_own(array):
 
 def test_groups_may_be_named_or_chosen_by_name(array):
     names = [name for name, _ in array.named_parameters()]
-    sgd = hfta.optim.SGD(array, lr=0.1, groups=[{"params": ["0.weight"], "lr": 0.3}, {"params": lambda name: name.endswith("bias"), "lr": [0.5, 0.6, 0.7]}])
+    sgd = hfta.optim.SGD(
+        array, lr=0.1, groups=[{"params": ["0.weight"], "lr": 0.3}, {"params": lambda name: name.endswith("bias"), "lr": [0.5, 0.6, 0.7]}]
+    )
     members = [[names[i] for i, g in enumerate(sgd._core.group_of_parameters()) if g == group] for group in range(3)]
     assert members == [["1.weight", "2.weight"], ["0.weight"], ["0.bias", "1.bias", "2.bias"]]
     assert [group["lr"] for group in sgd.param_groups] == [0.1, 0.3, [0.5, 0.6, 0.7]]
@@ -138,10 +151,19 @@ def test_groups_may_be_named_or_chosen_by_name(array):
     [
         (lambda a: hfta.optim.Adam([]), "got an empty list"),
         (lambda a: hfta.optim.Adam([torch.zeros(3)]), "expected an array made by hfta.fuse or its stacked parameters, got other tensors"),
-        (lambda a: hfta.optim.Adam(a.lane(0).parameters()), "expected an array made by hfta.fuse or its stacked parameters, got other tensors"),
+        (
+            lambda a: hfta.optim.Adam(a.lane(0).parameters()),
+            "expected an array made by hfta.fuse or its stacked parameters, got other tensors",
+        ),
         (lambda a: hfta.optim.Adam(list(a.parameters())[:2]), 'expected every trainable parameter in a group, got none with "1.weight"'),
-        (lambda a: hfta.optim.Adam([{"params": list(a.parameters())}, {"params": list(a.parameters())[:1]}]), 'expected each parameter in one group, got "0.weight" in two'),
-        (lambda a: hfta.optim.Adam([{"params": list(a.parameters()), "momentum": 1}]), 'expected parameter groups with params, lr, betas, eps, weight_decay, got "momentum"'),
+        (
+            lambda a: hfta.optim.Adam([{"params": list(a.parameters())}, {"params": list(a.parameters())[:1]}]),
+            'expected each parameter in one group, got "0.weight" in two',
+        ),
+        (
+            lambda a: hfta.optim.Adam([{"params": list(a.parameters()), "momentum": 1}]),
+            'expected parameter groups with params, lr, betas, eps, weight_decay, got "momentum"',
+        ),
     ],
 )
 def test_groups_that_do_not_fit_are_refused(make, message, array):
@@ -159,7 +181,9 @@ def test_options_of_torch_that_mean_nothing_here_are_refused(name, array):
 def test_names_that_are_not_there_list_those_that_are():
     with pytest.raises(AttributeError, match='expected one of SGD, Adadelta, Adam, AdamW, Optimizer, got "RMSprop"'):
         hfta.optim.RMSprop  # noqa: B018
-    with pytest.raises(AttributeError, match='expected one of CosineAnnealingLR, LRScheduler, LinearLR, SequentialLR, StepLR, got "OneCycleLR"'):
+    with pytest.raises(
+        AttributeError, match='expected one of CosineAnnealingLR, LRScheduler, LinearLR, SequentialLR, StepLR, got "OneCycleLR"'
+    ):
         lr_scheduler.OneCycleLR  # noqa: B018
 
 

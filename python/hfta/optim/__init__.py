@@ -1,6 +1,6 @@
 """Optimizers of arrays, with the signatures of `torch.optim`; every hyper-parameter is one number, or one per lane.
 
-    adam = hfta.optim.Adam(array, lr=[1e-2, 1e-3, 1e-4], weight_decay=1e-4)
+adam = hfta.optim.Adam(array, lr=[1e-2, 1e-3, 1e-4], weight_decay=1e-4)
 """
 
 from typing import Any

@@ -112,7 +112,9 @@ class SequentialLR(LRScheduler):
         if not schedulers or any(s.optimizer is not optimizer for s in schedulers):
             raise InvalidArgument(f"{who}: expected schedulers of this optimizer, got {'none' if not schedulers else 'another one'}")
         if len(milestones) != len(schedulers) - 1:
-            raise InvalidArgument(f"{who}: expected {len(schedulers) - 1} milestones for {len(schedulers)} schedulers, got {len(milestones)}")
+            raise InvalidArgument(
+                f"{who}: expected {len(schedulers) - 1} milestones for {len(schedulers)} schedulers, got {len(milestones)}"
+            )
         # Each part has set rates when it was made; the whole begins from those before the first.
         for part in reversed(schedulers):
             part._running()

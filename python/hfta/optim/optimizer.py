@@ -116,7 +116,9 @@ class Optimizer:
 
     _kind = ""
 
-    def __init__(self, params: Params, hypers: dict[str, Any], flags: dict[str, bool], groups: Sequence[Mapping[str, Any]] = (), **refused: Any):
+    def __init__(
+        self, params: Params, hypers: dict[str, Any], flags: dict[str, bool], groups: Sequence[Mapping[str, Any]] = (), **refused: Any
+    ):
         who = f"hfta.optim.{self._kind}"
         for name, value in refused.items():
             if value:
@@ -135,7 +137,9 @@ class Optimizer:
         self.defaults = {**hypers, **flags}
         self.param_groups = [ParameterGroup(self, index) for index in range(len(overrides))]
 
-    def _groups(self, params: Params, further: Sequence[Mapping[str, Any]], who: str) -> tuple[Array[Any], list[tuple[set[str], dict[str, Any]]]]:
+    def _groups(
+        self, params: Params, further: Sequence[Mapping[str, Any]], who: str
+    ) -> tuple[Array[Any], list[tuple[set[str], dict[str, Any]]]]:
         """The array, and names and values of each group; the first one has what no further one takes."""
         array = _array_of(params)
         if array is not None:
@@ -163,7 +167,9 @@ class Optimizer:
             taken |= names
         left = [name for name, tensor in array.named_parameters() if name not in taken and tensor.requires_grad]
         if left:
-            raise InvalidArgument(f'{who}: expected every trainable parameter in a group, got none with "{left[0]}": freeze what is not to be trained')
+            raise InvalidArgument(
+                f'{who}: expected every trainable parameter in a group, got none with "{left[0]}": freeze what is not to be trained'
+            )
         return array, groups
 
     @staticmethod
@@ -180,7 +186,9 @@ class Optimizer:
     def step(self, closure: None = None) -> None:
         """Updates all lanes from the gradients on the array (`array.backward`); parameters without one are skipped."""
         if closure is not None:
-            raise Unsupported(f"hfta.optim.{self._kind}: expected step() without a closure, got one: give the function to train_step or record")
+            raise Unsupported(
+                f"hfta.optim.{self._kind}: expected step() without a closure, got one: give the function to train_step or record"
+            )
         self._core.step()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -353,4 +361,6 @@ class Adadelta(Optimizer):
         groups: Groups = (),
     ):
         hypers = {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, hypers, {"maximize": maximize}, groups, foreach=foreach, capturable=capturable, differentiable=differentiable)
+        super().__init__(
+            params, hypers, {"maximize": maximize}, groups, foreach=foreach, capturable=capturable, differentiable=differentiable
+        )

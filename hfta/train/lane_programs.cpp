@@ -1,0 +1,99 @@
+#include "hfta/train/lane_programs.h"
+
+#include <ATen/autocast_mode.h>
+
+#include "hfta/base/error.h"
+#include "hfta/lanes/compare.h"
+#include "hfta/program/passes.h"
+#include "hfta/program/recorder.h"
+
+namespace hfta::train {
+namespace {
+
+using program::Origin;
+using program::Program;
+
+/// An input belongs to the caller, a constant to the program: neither may be written.
+void check_writes(const Program& program) {
+  for (std::size_t i = 0; i < program.nodes.size(); ++i)
+    for (const auto written : program::written_inputs(program.nodes[i].op, program.nodes[i].inputs))
+      program::each_value(program.nodes[i].inputs[written], [&](program::ValueId id) {
+        const auto origin = program.memories[program.values[id].memory].origin;
+        if (origin == Origin::Input || origin == Origin::Constant)
+          throw Unsupported(base::message("train::record: expected a step that leaves its inputs as they are, got one that writes into ",
+                                          origin == Origin::Input ? "an input" : "memory from outside", " at node ", i, ": ",
+                                          to_string(program, program.nodes[i])));
+      });
+}
+
+program::Recording record_lane(const Slots& slots, const LaneFunction& function, std::int64_t lane, std::span<const Input> inputs) {
+  program::Recording recording;
+  slots.untouched(lane, [&](const std::vector<at::Tensor>& rows) {
+    program::RecordOptions how;
+    for (std::size_t k = 0; k < rows.size(); ++k) how.regions.push_back({rows[k], Origin::State, static_cast<std::int64_t>(k)});
+    const auto own = twins(inputs_of_group(inputs, lane, 1));
+    for (std::size_t k = 0; k < own.size(); ++k) how.regions.push_back({own[k], Origin::Input, static_cast<std::int64_t>(k)});
+    how.generators = slots.generator_copies(lane, 1);
+    at::autocast::clear_cache();
+    program::Recorder recorder(std::move(how));
+    std::vector<at::Tensor> results;
+    recorder.run([&] { results = function(lane, own); });
+    for (const auto& result : results) recorder.add_result(result);
+    recording = recorder.finish();
+  });
+  check_writes(recording.program);
+  return recording;
+}
+
+/// The capture rule: memory from outside is a constant when it is made anew with the same contents each time; else it was captured.
+void check_captured(const program::Recording& first, const program::Recording& second) {
+  for (std::size_t k = 0; k < first.captured.size(); ++k) {
+    const auto& captured = first.captured[k];
+    const bool again = k < second.captured.size() && second.captured[k].memory == captured.memory;
+    const bool same_memory = again && second.captured[k].tensor.storage().data() == captured.tensor.storage().data();
+    const bool same_contents = again && first.program.memories[captured.memory] == second.program.memories[captured.memory];
+    if (same_memory || !same_contents)
+      throw Unsupported(base::message("train::record: expected every tensor to be an argument of the step, a parameter or a buffer, got one from outside",
+                                      same_contents ? "" : " that changes from call to call", ": ", captured.place));
+  }
+}
+
+/// Adds the next lane's program. @param structures the first program of each structure so far.
+void place(LanePrograms& lanes, std::shared_ptr<const Program> program, std::vector<std::size_t>& structures) {
+  std::size_t structure = 0;
+  std::string why;
+  for (; structure < structures.size(); ++structure) {
+    const auto difference = lanes::first_difference(*lanes.programs[structures[structure]], *program);
+    if (!difference) break;
+    if (structure == 0) why = *difference;
+  }
+  lanes.structure_of_lane.push_back(structure);
+  if (structure == structures.size()) {
+    structures.push_back(lanes.programs.size());
+    if (structure > 0) lanes.differences.push_back(why);
+  } else {
+    for (std::size_t p = 0; p < lanes.programs.size(); ++p)
+      if (!lanes::first_difference(*lanes.programs[p], *program) && lanes::same_numbers(*lanes.programs[p], *program)) {
+        lanes.program_of_lane.push_back(p);
+        return;
+      }
+  }
+  lanes.program_of_lane.push_back(lanes.programs.size());
+  lanes.programs.push_back(std::move(program));
+}
+
+}  // namespace
+
+LanePrograms record_lanes(const Slots& slots, const LaneFunction& function, std::span<const Input> inputs, bool freeze_captured) {
+  LanePrograms lanes;
+  std::vector<std::size_t> structures;
+  for (std::int64_t lane = 0; lane < slots.lanes(); ++lane) {
+    auto recording = record_lane(slots, function, lane, inputs);
+    if (lane == 0 && !freeze_captured && !recording.captured.empty()) check_captured(recording, record_lane(slots, function, lane, inputs));
+    recording.captured.clear();
+    place(lanes, std::make_shared<const Program>(program::without_dead_nodes(std::move(recording.program))), structures);
+  }
+  return lanes;
+}
+
+}  // namespace hfta::train

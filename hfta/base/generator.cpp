@@ -11,16 +11,6 @@ std::recursive_mutex& default_generator_mutex() {
   return mutex;
 }
 
-at::Tensor state_of(at::Generator& generator) {
-  const std::lock_guard lock(generator.mutex());
-  return generator.get_state();
-}
-
-void set_state_of(at::Generator& generator, const at::Tensor& state) {
-  const std::lock_guard lock(generator.mutex());
-  generator.set_state(state);
-}
-
 at::Generator default_generator() { return at::detail::getDefaultCPUGenerator(); }
 
 }  // namespace
@@ -30,6 +20,16 @@ at::Generator seeded_generator(std::uint64_t seed, c10::Device device) {
   at::Generator generator = at::globalContext().getAcceleratorHooksInterface(device.type()).getNewGenerator(device.index());
   generator.set_current_seed(seed);
   return generator;
+}
+
+at::Tensor state_of(at::Generator generator) {
+  const std::lock_guard lock(generator.mutex());
+  return generator.get_state();
+}
+
+void set_state_of(at::Generator generator, const at::Tensor& state) {
+  const std::lock_guard lock(generator.mutex());
+  generator.set_state(state);
 }
 
 DefaultGeneratorScope::DefaultGeneratorScope(at::Generator generator)
@@ -44,5 +44,7 @@ DefaultGeneratorScope::~DefaultGeneratorScope() {
   if (generator_.device().is_cpu()) set_state_of(generator_, state_of(shared));
   set_state_of(shared, before_);
 }
+
+at::Generator DefaultGeneratorScope::generator() const { return generator_.device().is_cpu() ? default_generator() : generator_; }
 
 }  // namespace hfta::base

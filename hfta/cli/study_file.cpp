@@ -174,6 +174,7 @@ PlanSection read_plan(TomlTable table) {
     if (const auto* on = std::get_if<bool>(&value)) plan.recorded = *on;
     else if (value != Value(std::string("auto"))) table.fail("recorded", "expected true, false or \"auto\", got " + written(value));
   }
+  plan.lowerings = table.one_of("lowerings", {"timed", "first"}).value_or(plan.lowerings);
   table.finish();
   return plan;
 }

@@ -90,6 +90,7 @@ struct PlanSection {
   std::string precision = "float32";
   std::optional<std::int64_t> width, workers, threads;  ///< Empty: chosen by timing.
   std::optional<bool> recorded;                         ///< Empty: recorded where it works and is faster.
+  std::string lowerings = "timed";                      ///< timed, first
 };
 
 struct OutputSection {

@@ -21,6 +21,7 @@ std::optional<plan::Plan> fixed_plan(const StudyFile& file, std::int64_t lanes) 
   plan.intra_op_threads = static_cast<int>(section.threads ? *section.threads : std::max<std::int64_t>(1, cores / plan.workers));
   plan.width = section.width ? *section.width : (lanes + plan.workers - 1) / plan.workers;
   plan.recorded = section.recorded.value_or(true);
+  plan.measures_lowerings = section.lowerings == "timed";
   plan.device = section.device;
   plan.precision = section.precision;
   return plan;
@@ -43,6 +44,7 @@ tune::TunerOptions tuner_options(const StudyFile& file, const std::string& folde
   options.plan = fixed_plan(file, options.lanes);
   options.tries_recorded = file.plan.recorded.value_or(true);
   options.tries_plain = !file.plan.recorded.value_or(false);
+  options.measures_lowerings = file.plan.lowerings == "timed";
   options.interrupt = &Interrupts::count();
   return options;
 }

@@ -8,9 +8,10 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <string_view>
 
-#include "hfta/base/error.h"
+#include "hfta/base/generator.h"
 #include "hfta/lanes/compare.h"
 #include "hfta/lanes/lane_calls.h"
 #include "hfta/lanes/lifted_values.h"
@@ -55,7 +56,10 @@ class Lifter {
         program_(*request.lanes[0]),
         lanes_(static_cast<std::int64_t>(request.lanes.size())),
         values_(program_, lanes_ == 1 ? std::vector<bool>(program_.memories.size(), false) : varying_memories(request.lanes, request.input_is_per_lane), lanes_),
-        context_{lanes_, request.generators} {}
+        context_{lanes_, request.generators} {
+    for (const auto& node : program_.nodes)
+      if (node.rewinds_to) states_before_[static_cast<std::size_t>(*node.rewinds_to)];
+  }
 
   Lifted run() {
     program::Recorder recorder(options());
@@ -67,7 +71,7 @@ class Lifter {
       place_slots();
       for (node_ = 0; node_ < program_.nodes.size(); ++node_) {
         values_.advance(node_);
-        run_node(program_.nodes[node_]);
+        run_in_turn(program_.nodes[node_]);
       }
       values_.advance(node_);
       for (const auto& result : program_.results) results.push_back(result ? values_.dense(*result) : at::Tensor());
@@ -157,6 +161,25 @@ class Lifter {
 
   // ---- nodes
 
+  /// A node that draws an earlier one's numbers again does so with the generators as they were then.
+  void run_in_turn(const Node& node) {
+    if (const auto place = states_before_.find(node_); place != states_before_.end()) place->second = generator_states();
+    if (!node.rewinds_to) return run_node(node);
+    const auto here = generator_states();
+    set_generator_states(states_before_.at(static_cast<std::size_t>(*node.rewinds_to)));
+    run_node(node);
+    set_generator_states(here);
+  }
+
+  std::vector<at::Tensor> generator_states() const {
+    std::vector<at::Tensor> states;
+    for (const auto& generator : request_.generators) states.push_back(base::state_of(generator));
+    return states;
+  }
+  void set_generator_states(const std::vector<at::Tensor>& states) const {
+    for (std::size_t lane = 0; lane < states.size(); ++lane) base::set_state_of(request_.generators[lane], states[lane]);
+  }
+
   void run_node(const Node& node) {
     if (lanes_ == 1) return run_alone(node);
     const bool random = program::is_random(node.op);
@@ -189,7 +212,8 @@ class Lifter {
     std::vector<LaneValue> arguments;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) arguments.push_back(argument(node, i));
     ++report_.shared;
-    const auto* rules = program::is_random(node.op) ? nullptr : ops::find_rules(node.op.operator_name());
+    const auto* rules = on_cpu() ? ops::find_rules(node.op.operator_name()) : nullptr;
+    if (program::is_random(node.op)) return draw_alone(node, arguments, rules);
     std::vector<LoweringTable::Candidate> candidates{{"native", [&] { return std::optional(call(node, arguments)); }}};
     std::vector<LaneValue> with_axis;
     if (rules) {
@@ -205,6 +229,22 @@ class Lifter {
     }
     set_outputs(node, chosen->second);
   }
+
+  /// Timing would draw: kernels of ours draw LibTorch's own numbers, and are taken where there is one.
+  void draw_alone(const Node& node, const std::vector<LaneValue>& arguments, const ops::OperatorRules* rules) {
+    std::vector<LaneValue> with_axis;
+    for (const auto& value : arguments) with_axis.push_back(given_axis(value));
+    for (const auto& lowering : rules ? rules->lowerings : std::vector<ops::Lowering>()) {
+      auto results = lowering.cpu_only ? lowering.rule(context_, with_axis) : std::nullopt;
+      if (!results) continue;
+      count_rule(node, std::string(lowering.name));
+      for (auto& value : *results) value = without_axis(value);
+      return set_outputs(node, *results);
+    }
+    set_outputs(node, call(node, arguments));
+  }
+
+  bool on_cpu() const { return request_.state.empty() || request_.state[0].is_cpu(); }
 
   bool allocate(const Node& node) {
     const auto* id = node.outputs.empty() ? nullptr : std::get_if<ValueId>(&node.outputs[0]);
@@ -237,9 +277,8 @@ class Lifter {
     const auto* rules = ops::find_rules(node.op.operator_name());
     if (!rules) return false;
     std::vector<LoweringTable::Candidate> candidates;
-    const bool on_cpu = request_.state.empty() || request_.state[0].is_cpu();
     for (const auto& lowering : rules->lowerings)
-      if (on_cpu || !lowering.cpu_only) candidates.push_back({std::string(lowering.name), [&] { return lowering.rule(context_, arguments); }});
+      if (on_cpu() || !lowering.cpu_only) candidates.push_back({std::string(lowering.name), [&] { return lowering.rule(context_, arguments); }});
     // Timing would draw: a random operator takes its first lowering.
     if (program::is_random(node.op) && candidates.size() > 1) candidates.resize(1);
     auto chosen = lowerings_.run(candidates.size() > 1 ? LoweringTable::key(node.op, arguments, lanes_) : std::string(), candidates);
@@ -256,6 +295,7 @@ class Lifter {
   LiftedValues values_;
   ops::RuleContext context_;
   std::size_t node_ = 0;
+  std::map<std::size_t, std::vector<at::Tensor>> states_before_;  // of the generators, by the node that another one rewinds to
   LiftReport report_;
 };
 

@@ -77,7 +77,7 @@ std::optional<std::pair<std::size_t, std::vector<LaneValue>>> LoweringTable::run
     if (known != known_.end()) {
       for (std::size_t i = 0; i < candidates.size(); ++i)
         if (candidates[i].name == known->second) first = i;
-    } else if (measure_) {
+    } else if (measures_) {
       first = fastest(candidates);
       known_[key] = candidates[first].name;
     }

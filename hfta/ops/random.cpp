@@ -88,7 +88,7 @@ void add_bernoulli() {
       const Arguments arguments(context, values);
       bernoulli_(arguments.required(0), arguments.numbers(1), context.generators, lowering);
       return std::vector<LaneValue>{values[0]};
-    }});
+    }, lowering == BernoulliLowering::Together});
   add_rules(std::move(rules));
 }
 

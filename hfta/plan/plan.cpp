@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kFormat = 1;
 constexpr std::array<std::string_view, 4> kPrecisions{"float32", "float64", "bfloat16", "float16"};
-constexpr std::array<std::string_view, 8> kKeys{"device",    "format",    "intra_op_threads", "lowerings",
+constexpr std::array<std::string_view, 9> kKeys{"device",    "format",   "intra_op_threads", "lowerings", "measures_lowerings",
                                                 "precision", "recorded", "width",            "workers"};
 
 template <typename Names>
@@ -41,6 +41,12 @@ std::int64_t integer(const nlohmann::json& object, const char* key, const std::s
   const auto& value = object.at(key);
   HFTA_CHECK(value.is_number_integer(), "plan::Plan: ", source, ": expected an integer for \"", key, "\", got ", value.dump());
   return value.get<std::int64_t>();
+}
+
+bool truth(const nlohmann::json& object, const char* key, const std::string& source) {
+  const auto& value = object.at(key);
+  HFTA_CHECK(value.is_boolean(), "plan::Plan: ", source, ": expected true or false for \"", key, "\", got ", value.dump());
+  return value.get<bool>();
 }
 
 std::string text(const nlohmann::json& value, const std::string& key, const std::string& source) {
@@ -91,7 +97,8 @@ std::string to_json(const Plan& plan) {
                                  {"recorded", plan.recorded},
                                  {"device", plan.device},
                                  {"precision", plan.precision},
-                                 {"lowerings", plan.lowerings}};
+                                 {"lowerings", plan.lowerings},
+                                 {"measures_lowerings", plan.measures_lowerings}};
   return object.dump(2) + "\n";
 }
 
@@ -108,8 +115,8 @@ Plan from_json(const std::string& json, const std::string& source) {
   HFTA_CHECK(threads >= 1 && threads <= std::numeric_limits<int>::max(), "plan::Plan: ", source,
              ": expected at least 1 intra-op thread, got ", threads);
   plan.intra_op_threads = static_cast<int>(threads);
-  HFTA_CHECK(object.at("recorded").is_boolean(), "plan::Plan: ", source, ": expected true or false for \"recorded\", got ", object.at("recorded").dump());
-  plan.recorded = object.at("recorded").get<bool>();
+  plan.recorded = truth(object, "recorded", source);
+  plan.measures_lowerings = truth(object, "measures_lowerings", source);
   plan.device = text(object.at("device"), "device", source);
   plan.precision = text(object.at("precision"), "precision", source);
   HFTA_CHECK(object.at("lowerings").is_object(), "plan::Plan: ", source, ": expected an object for \"lowerings\", got ", object.at("lowerings").dump());

@@ -15,6 +15,9 @@ struct Plan {
   std::string device = "cpu";
   std::string precision = "float32";
   std::map<std::string, std::string> lowerings{};  ///< Operator and shapes -> name of the lowering chosen.
+  /// Times the ways that `lowerings` does not name; false: takes each operator's first (of a single lane LibTorch's own), so that the same
+  /// plan gives the same bits on every run.
+  bool measures_lowerings = true;
 
   bool operator==(const Plan&) const = default;
 };

@@ -28,7 +28,8 @@ Plan made(const SearchSpace& space, bool recorded, std::int64_t width, std::int6
           .intra_op_threads = static_cast<int>(std::max<std::int64_t>(1, space.cores / workers)),
           .recorded = recorded,
           .device = space.device,
-          .precision = space.precision};
+          .precision = space.precision,
+          .measures_lowerings = space.measures_lowerings};
 }
 
 // What a candidate costs besides time; the smaller of two equally fast ones is taken.

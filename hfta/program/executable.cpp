@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "hfta/base/error.h"
+#include "hfta/base/generator.h"
 #include "hfta/program/overloads.h"
 #include "hfta/program/passes.h"
 #include "hfta/program/view.h"
@@ -43,7 +44,7 @@ struct Step {
   bool grad_mode = false;
   std::optional<std::int32_t> rewinds_to;
   bool keeps_generator_state = false;
-  at::Tensor generator_state;
+  std::vector<at::Tensor> generator_states;
 };
 
 std::string first_line(std::string text) { return text.substr(0, text.find('\n')); }
@@ -55,14 +56,11 @@ c10::IValue generators_of(const Argument& lanes, const std::vector<at::Generator
   return list;
 }
 
-at::Tensor state_of(at::Generator& generator) {
-  const std::lock_guard lock(generator.mutex());
-  return generator.get_state();
-}
-
-void set_state_of(at::Generator& generator, const at::Tensor& state) {
-  const std::lock_guard lock(generator.mutex());
-  generator.set_state(state);
+std::vector<std::int64_t> lanes_of(const Argument& generators) {
+  if (const auto* one = std::get_if<LaneGenerator>(&generators)) return {one->lane};
+  std::vector<std::int64_t> lanes;
+  for (const auto& lane : std::get<std::vector<LaneGenerator>>(generators)) lanes.push_back(lane.lane);
+  return lanes;
 }
 
 }  // namespace
@@ -133,7 +131,7 @@ struct Executable::State {
 
   Step step_of(const Node& node, const std::optional<OutOverload>& out) {
     Step step{.op = out ? out->op : node.op, .arguments = {}, .taken = {}, .freed = {}, .generators = {}, .grad_mode = node.grad_mode,
-              .rewinds_to = node.rewinds_to, .keeps_generator_state = false, .generator_state = {}};
+              .rewinds_to = node.rewinds_to, .keeps_generator_state = false, .generator_states = {}};
     const auto& formal = step.op.schema().arguments();
     for (std::size_t i = 0; i < formal.size(); ++i) {
       const std::int64_t from = out ? out->from[i] : static_cast<std::int64_t>(i);
@@ -254,13 +252,22 @@ struct Executable::State {
   }
 
   void call_random(Step& step, torch::jit::Stack& stack) {
-    auto& generator = generators[std::get<LaneGenerator>(step.generators[0].second).lane];
-    if (step.keeps_generator_state) step.generator_state = state_of(generator);
+    const auto lanes = lanes_of(step.generators[0].second);
+    const auto states = [&] {
+      std::vector<at::Tensor> now;
+      for (const auto lane : lanes) now.push_back(base::state_of(generators[lane]));
+      return now;
+    };
+    const auto set = [&](const std::vector<at::Tensor>& to) {
+      TORCH_INTERNAL_ASSERT(to.size() == lanes.size(), step.op.schema());
+      for (std::size_t k = 0; k < lanes.size(); ++k) base::set_state_of(generators[lanes[k]], to[k]);
+    };
+    if (step.keeps_generator_state) step.generator_states = states();
     if (!step.rewinds_to) return call(step, stack);
-    const auto here = state_of(generator);
-    set_state_of(generator, steps[*step.rewinds_to].generator_state);
+    const auto here = states();
+    set(steps[*step.rewinds_to].generator_states);
     call(step, stack);
-    set_state_of(generator, here);
+    set(here);
   }
 
   void run_step(Step& step, torch::jit::Stack& stack) {

@@ -1,5 +1,7 @@
 #include "hfta/program/overloads.h"
 
+#include <torch/csrc/jit/runtime/operator.h>
+
 #include <mutex>
 #include <unordered_map>
 
@@ -47,19 +49,11 @@ std::optional<OutOverload> find_out(const c10::OperatorHandle& op, c10::Dispatch
 
 }  // namespace
 
-const std::vector<c10::OperatorHandle>& overloads(const std::string& name) {
-  static std::mutex mutex;
-  static std::unordered_map<std::string, std::vector<c10::OperatorHandle>> table;
-  static std::size_t known = 0;
-  const std::lock_guard lock(mutex);
-  auto names = c10::Dispatcher::singleton().getAllOpNames();
-  if (names.size() != known) {  // a library was loaded since
-    table.clear();
-    known = names.size();
-    for (const auto& op : names)
-      if (auto handle = c10::Dispatcher::singleton().findSchema(op)) table[op.name].push_back(*handle);
-  }
-  return table[name];
+std::vector<c10::OperatorHandle> overloads(const std::string& name) {
+  std::vector<c10::OperatorHandle> found;
+  for (const auto& op : torch::jit::getAllOperatorsFor(c10::Symbol::fromQualString(name)))
+    if (const auto handle = c10::Dispatcher::singleton().findSchema({name, op->schema().overload_name()})) found.push_back(*handle);
+  return found;
 }
 
 std::optional<OutOverload> out_overload(const c10::OperatorHandle& op, c10::DispatchKey device) {

@@ -9,7 +9,7 @@
 namespace hfta::program {
 
 /// Every registered overload of an operator's name ("aten::rand").
-const std::vector<c10::OperatorHandle>& overloads(const std::string& name);
+std::vector<c10::OperatorHandle> overloads(const std::string& name);
 
 /// The overload that writes its results into given tensors and has a kernel of its own for the device (most generated ones only
 /// call the functional operator and copy), together with where each of its arguments comes from.

@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "hfta/base/error.h"
+#include "hfta/base/generator.h"
 #include "hfta/program/overloads.h"
 #include "hfta/program/random.h"
 #include "hfta/program/refusal.h"
@@ -38,9 +39,8 @@ at::Tensor storage_bytes(const at::Tensor& tensor) {
   return copy.clone();
 }
 
-std::string generator_state(at::Generator generator) {
-  const std::lock_guard lock(generator.mutex());
-  const auto state = generator.get_state();
+std::string generator_state(const at::Generator& generator) {
+  const auto state = base::state_of(generator);
   return {static_cast<const char*>(state.const_data_ptr()), static_cast<std::size_t>(state.nbytes())};
 }
 
@@ -200,13 +200,18 @@ struct Recorder::State {
     return false;
   }
 
-  static std::optional<std::size_t> lane_of(const Node& node) {
-    for (const auto& input : node.inputs)
-      if (const auto* generator = std::get_if<LaneGenerator>(&input)) return static_cast<std::size_t>(generator->lane);
-    return std::nullopt;
+  static std::vector<std::size_t> lanes_of(const Node& node) {
+    std::vector<std::size_t> lanes;
+    for (const auto& input : node.inputs) {
+      if (const auto* one = std::get_if<LaneGenerator>(&input)) lanes.push_back(static_cast<std::size_t>(one->lane));
+      if (const auto* list = std::get_if<std::vector<LaneGenerator>>(&input))
+        for (const auto& each : *list) lanes.push_back(static_cast<std::size_t>(each.lane));
+    }
+    return lanes;
   }
 
-  /// A generator that was put back to where an earlier random node began (checkpoint recompute) draws that node's numbers again.
+  /// A generator that was put back to where an earlier random node began (checkpoint recompute) draws that node's numbers again. A node that
+  /// draws for several lanes is known by its first one: lanes are put back together.
   void mark_rewind(Node& node, std::size_t lane, const std::string& state) {
     const auto index = static_cast<std::int32_t>(program().nodes.size());
     const auto [place, added] = random_states.emplace(std::to_string(lane) + state, index);
@@ -227,11 +232,10 @@ struct Recorder::State {
       for (std::size_t i = 0; i < taken.size(); ++i)
         node.inputs.push_back(argument_of(taken[i], [&](const at::Tensor& tensor) { return read(tensor, op, i); }));
     }
-    std::optional<std::size_t> lane;
-    if (is_random(op)) lane = lane_of(node);
-    if (lane) mark_rewind(node, *lane, generator_state(options.generators[*lane]));
+    const auto lanes = is_random(op) ? lanes_of(node) : std::vector<std::size_t>();
+    if (!lanes.empty()) mark_rewind(node, lanes[0], generator_state(options.generators[lanes[0]]));
     op.callBoxed(stack);
-    if (lane) after_last_random[*lane] = generator_state(options.generators[*lane]);
+    for (const auto lane : lanes) after_last_random[lane] = generator_state(options.generators[lane]);
     const std::lock_guard lock(mutex);
     for (auto result = stack.end() - static_cast<std::ptrdiff_t>(results); result != stack.end(); ++result)
       node.outputs.push_back(argument_of(*result, [&](const at::Tensor& tensor) { return made(tensor, op); }));

@@ -220,7 +220,9 @@ void apply(const Loaded& loaded, Trainer::State& s) {
   s.epoch = loaded.epoch;
   s.records = loaded.records;
   s.stop_requests.clear();
-  if (s.options.plan || !loaded.plan) return;
+  if (!loaded.plan) return;
+  // What the file was trained by is part of going on bit for bit; the caller's own choices stay.
+  if (s.options.plan) return s.options.plan->lowerings.insert(loaded.plan->lowerings.begin(), loaded.plan->lowerings.end());
   s.plan = loaded.plan;
   s.plan_reason = loaded.plan_reason;
   s.runner.set_plan(*s.plan);

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "hfta/base/error.h"
+#include "hfta/base/generator.h"
 #include "hfta/base/threads.h"
 #include "hfta/program/random.h"
 #include "hfta/train/agreement.h"
@@ -53,7 +54,9 @@ void check_replay(const Slots& slots, const LaneFunction& function, std::span<co
   const auto state = twins(slots.state(group.first, group.width));
   std::vector<at::Tensor> plain, plain_state;
   slots.untouched(lane, [&](const std::vector<at::Tensor>& rows) {
-    const program::LaneRandom random(slots.generator_copies(lane, 1)[0]);
+    const auto generator = slots.generator_copies(lane, 1)[0];
+    const base::DefaultGeneratorScope on_cpu(generator);
+    const auto elsewhere = generator.device().is_cpu() ? nullptr : std::make_unique<program::LaneRandom>(generator);
     const auto own = twins(inputs_of_group(inputs, lane, 1));
     for (const auto& result : function(lane, own)) plain.push_back(result.defined() ? result.detach().clone() : at::Tensor());
     for (const auto& row : rows) plain_state.push_back(row.clone());

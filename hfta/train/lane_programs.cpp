@@ -3,9 +3,11 @@
 #include <ATen/autocast_mode.h>
 
 #include "hfta/base/error.h"
+#include "hfta/base/generator.h"
 #include "hfta/lanes/compare.h"
 #include "hfta/program/passes.h"
 #include "hfta/program/recorder.h"
+#include "hfta/train/recorded_function.h"
 
 namespace hfta::train {
 namespace {
@@ -33,7 +35,9 @@ program::Recording record_lane(const Slots& slots, const LaneFunction& function,
     for (std::size_t k = 0; k < rows.size(); ++k) how.regions.push_back({rows[k], Origin::State, static_cast<std::int64_t>(k)});
     const auto own = twins(inputs_of_group(inputs, lane, 1));
     for (std::size_t k = 0; k < own.size(); ++k) how.regions.push_back({own[k], Origin::Input, static_cast<std::int64_t>(k)});
-    how.generators = slots.generator_copies(lane, 1);
+    // The lane's numbers from the default generator: what the function does to that one (a checkpoint's recompute puts it back) counts.
+    const base::DefaultGeneratorScope random(slots.generator_copies(lane, 1)[0]);
+    how.generators = {random.generator()};
     at::autocast::clear_cache();
     program::Recorder recorder(std::move(how));
     std::vector<at::Tensor> results;
@@ -84,12 +88,12 @@ void place(LanePrograms& lanes, std::shared_ptr<const Program> program, std::vec
 
 }  // namespace
 
-LanePrograms record_lanes(const Slots& slots, const LaneFunction& function, std::span<const Input> inputs, bool freeze_captured) {
+LanePrograms record_lanes(const Slots& slots, const LaneFunction& function, std::span<const Input> inputs, const RecordOptions& options) {
   LanePrograms lanes;
   std::vector<std::size_t> structures;
   for (std::int64_t lane = 0; lane < slots.lanes(); ++lane) {
     auto recording = record_lane(slots, function, lane, inputs);
-    if (lane == 0 && !freeze_captured && !recording.captured.empty()) check_captured(recording, record_lane(slots, function, lane, inputs));
+    if (lane == 0 && !options.freeze_captured && !recording.captured.empty()) check_captured(recording, record_lane(slots, function, lane, inputs));
     recording.captured.clear();
     place(lanes, std::make_shared<const Program>(program::without_dead_nodes(std::move(recording.program))), structures);
   }

@@ -17,9 +17,10 @@ struct LanePrograms {
   std::vector<std::string> differences;  ///< Why structure k + 1 is not structure 0.
 };
 
+struct RecordOptions;
+
 /// Records the function on each lane, which is left as it was.
-/// @param freeze_captured takes memory from outside as constants.
 /// @throws Unsupported where the function writes its inputs, binds buffers anew, reads values on the host or captured a tensor.
-LanePrograms record_lanes(const Slots& slots, const LaneFunction& function, std::span<const Input> inputs, bool freeze_captured);
+LanePrograms record_lanes(const Slots& slots, const LaneFunction& function, std::span<const Input> inputs, const RecordOptions& options);
 
 }  // namespace hfta::train

@@ -32,6 +32,7 @@ StepOutput RecordedBackward::operator()(std::span<const Input> inputs) {
     state.lane.collect(output, first, results);
     state.lane.accumulate(first, results);
   });
+  for (auto* array : state.arrays) array->stack_gradients();
   return output;
 }
 

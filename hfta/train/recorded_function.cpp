@@ -73,10 +73,7 @@ struct RecordedFunction::State {
     make_workers();
     const auto [place, added] = recorded.built.try_emplace(built_for());
     recorded.now = &place->second;
-    if (!added) {
-      plan.lowerings = recorded.now->lowerings;
-      return;
-    }
+    if (!added) return keep_lowerings(*recorded.now);
     auto& built = *recorded.now;
     try {
       lowerings.take_used();
@@ -91,12 +88,18 @@ struct RecordedFunction::State {
         if (plan.width == 1) throw Unsupported(built.not_lifted);
         lift(recorded, inputs, 1);
       }
-      built.lowerings = plan.lowerings = lowerings.take_used();
+      built.lowerings = lowerings.take_used();
+      keep_lowerings(built);
     } catch (...) {
       recorded.now = nullptr;
       recorded.built.erase(place);
       throw;
     }
+  }
+
+  /// A plan tells the lowerings of all input shapes that it has run.
+  void keep_lowerings(const Built& built) {
+    for (const auto& [key, name] : built.lowerings) plan.lowerings[key] = name;
   }
 
   void make_workers() {
@@ -157,7 +160,7 @@ struct RecordedFunction::State {
     if (found != recordings.end()) {
       recordings.splice(recordings.begin(), recordings, found);
     } else {
-      recordings.push_front({std::move(wanted), record_lanes(slots, function, inputs, options.freeze_captured), {}});
+      recordings.push_front({std::move(wanted), record_lanes(slots, function, inputs, options), {}});
       if (recordings.size() > options.limit) recordings.pop_back(), ++dropped;
     }
     auto& recorded = recordings.front();
@@ -183,7 +186,7 @@ RecordedFunction::RecordedFunction(std::vector<ArrayBase*> arrays, LaneFunction 
   HFTA_CHECK(!arrays.empty(), "train::record: expected at least one array, got none");
   for (const auto* array : arrays)
     HFTA_CHECK(array->lanes() == arrays[0]->lanes(), "train::record: expected arrays of ", arrays[0]->lanes(), " lanes, got one of ", array->lanes());
-  state_ = std::unique_ptr<State>(new State{Slots(std::move(arrays)), std::move(function), options});
+  state_ = std::unique_ptr<State>(new State{Slots(std::move(arrays)), std::move(function), std::move(options)});
   set_plan(std::move(plan));
 }
 
@@ -208,6 +211,10 @@ const plan::Plan& RecordedFunction::plan() const { return state_->plan; }
 void RecordedFunction::set_plan(plan::Plan plan) {
   HFTA_CHECK(plan.width >= 1, "train::record: expected a group width of at least 1, got ", plan.width);
   auto& state = *state_;
+  if (plan.measures_lowerings != state.plan.measures_lowerings) {
+    state.lowerings = lanes::LoweringTable({}, plan.measures_lowerings);
+    for (auto& recorded : state.recordings) recorded.built.clear();
+  }
   if (state.lowerings.add(plan.lowerings))
     for (auto& recorded : state.recordings) recorded.built.clear();
   for (auto& recorded : state.recordings) recorded.now = nullptr;

@@ -20,6 +20,7 @@ train::Runner runner_of(TrialArray& array) { return {{array.array.get()}, *array
 
 plan::SearchSpace space_of(const lanes::ArrayBase& array, const TunerOptions& options) {
   plan::SearchSpace space{.lanes = array.lanes(), .cores = array.device().is_cpu() ? base::cores() : 1, .recorded = options.tries_recorded, .plain = options.tries_plain};
+  space.measures_lowerings = options.measures_lowerings;
   space.device = array.device().str();
   for (const auto& parameter : array.parameters())
     if (parameter.tensor.scalar_type() == at::kDouble) space.precision = "float64";

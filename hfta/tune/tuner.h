@@ -47,6 +47,7 @@ struct TunerOptions {
   bool keeps_weights = true;                         ///< Writes `lanes/trial-N.pt` as a trial completes.
   std::optional<plan::Plan> plan{};                  ///< Of every array; where empty it is chosen by timing.
   bool tries_recorded = true, tries_plain = true;    ///< What is tried for that.
+  bool measures_lowerings = true;                    ///< Of the plans that are tried.
   plan::SearchOptions search{};
   bool measures_throughput = true;
   const std::atomic<int>* interrupt = nullptr;       ///< As the trainer's.

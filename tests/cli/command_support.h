@@ -67,13 +67,15 @@ class Child {
     pid_ = -1;
     return {WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state), text(out_), text(err_)};
   }
-  /// Waits until the output has this text. @returns whether it came within a minute.
+  /// Waits until the output has this text. @returns whether it came before the process ended.
   bool says(const std::string& what) const {
-    for (int i = 0; i < 6000; ++i) {
+    for (bool ended = false;;) {
       if (text(out_).find(what) != std::string::npos || text(err_).find(what) != std::string::npos) return true;
+      if (ended) return false;
+      siginfo_t state{};
+      ended = waitid(P_PID, static_cast<id_t>(pid_), &state, WEXITED | WNOHANG | WNOWAIT) != 0 || state.si_pid == pid_;
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
-    return false;
   }
 
  private:
@@ -86,7 +88,7 @@ class Child {
   pid_t pid_ = -1;
 };
 
-/// A folder of its own for a test, with a study file whose plan is fixed: nothing is timed, results are the same bit for bit.
+/// A folder of its own for a test, with a study file whose plan is fixed and whose lowerings are not timed: results are the same bit for bit.
 class CommandTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -104,7 +106,7 @@ class CommandTest : public ::testing::Test {
                          const std::string& rest = "") {
     const auto path = folder / (name + ".toml");
     std::ofstream(path) << "[study]\nseed = 3\n" << study << "\n[data]\nkind = \"synthetic\"\nexamples = 200\nbatch_size = 20\n[model]\nname = \"mlp\"\nhidden = [8]\n[space]\n" << space
-                        << "\n[plan]\nwidth = 2\nworkers = 1\n[output]\nfolder = \"" << (folder / name).string() << "\"\n" << rest;
+                        << "\n[plan]\nwidth = 2\nworkers = 1\nlowerings = \"first\"\n[output]\nfolder = \"" << (folder / name).string() << "\"\n" << rest;
     return path.string();
   }
   /// The trials as `hfta trials -f json` gives them, without the paths of their weights.

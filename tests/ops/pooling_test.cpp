@@ -89,6 +89,19 @@ INSTANTIATE_TEST_SUITE_P(Cases, PoolingTest,
                          ::testing::Combine(::testing::ValuesIn(cases()), ::testing::Values(1, 3), ::testing::Values(torch::kFloat, torch::kDouble),
                                             ::testing::Values(0, 1, 2)));
 
+TEST(PoolingRulesTest, UnpoolingEqualsTheLanesAlone) {
+  torch::manual_seed(3);
+  for (const std::int64_t lanes : {1, 3})
+    for (const std::int64_t axis : {0, 1, 2}) {
+      std::vector<torch::Tensor> values, indices;
+      for (std::int64_t lane = 0; lane < lanes; ++lane) {
+        auto [pooled, where] = torch::max_pool2d_with_indices(torch::randn({2, 3, 9, 8}), 2);
+        values.push_back(pooled), indices.push_back(where);
+      }
+      EXPECT_THAT(expect_lanes_equal_alone("aten::max_unpool2d", lanes, {per_lane(values, axis), per_lane(indices, 0), same(Sizes{9, 8})}), Contains("native"));
+    }
+}
+
 TEST(PoolingRulesTest, LanesBesideChannelsStayThere) {
   const ops::LaneTensor images{torch::randn({2, 3, 4, 6, 6}), 1};
   const std::vector<ops::LaneValue> arguments{images, Sizes{2}, Sizes{2}, Sizes{0}, Sizes{1}, false};

@@ -164,7 +164,7 @@ torch::Tensor three_steps(Array<OneWeight>& array, optim::Optimizer& optimizer, 
   return array.parameters()[0].tensor.detach().flatten().clone();
 }
 
-TEST(UpdateNumbersTest, AreThoseOfCaseA18) {
+TEST(UpdateNumbersTest, AreThoseOfCaseA18) {  // case A18
   for (const auto lowering : optim::kUpdateLowerings) {
     Array<OneWeight> array(3, [](std::int64_t) { return OneWeight(); });
     optim::Adam adam(array, {.lr = {0.1, 0.01, 0.001}, .eps = 1e-8});

@@ -25,7 +25,7 @@ std::string error_of(Action&& action) {
 
 Plan some_plan() {
   return {.width = 8, .workers = 2, .intra_op_threads = 3, .recorded = true, .device = "cuda:1", .precision = "bfloat16",
-          .lowerings = {{"aten::convolution 3x3", "looped"}, {"aten::addmm", "batched"}}};
+          .lowerings = {{"aten::convolution 3x3", "looped"}, {"aten::addmm", "batched"}}, .measures_lowerings = false};
 }
 
 TEST(PlanTest, JsonGivesThePlanBack) {
@@ -89,13 +89,14 @@ TEST(PlanTest, WrongJsonIsToldInOneLine) {
   EXPECT_EQ(error(with("format", 2)), "plan::Plan: run/plan.json: expected format 1, got 2");
   EXPECT_EQ(error(with("format", "1")), "plan::Plan: run/plan.json: expected an integer for \"format\", got \"1\"");
   EXPECT_EQ(error(with("widht", 2)),
-            "plan::Plan: run/plan.json: expected one of device, format, intra_op_threads, lowerings, precision, recorded, width, workers, "
+            "plan::Plan: run/plan.json: expected one of device, format, intra_op_threads, lowerings, measures_lowerings, precision, recorded, width, workers, "
             "got the key \"widht\"");
   EXPECT_EQ(error(with("width", 2.5)), "plan::Plan: run/plan.json: expected an integer for \"width\", got 2.5");
   EXPECT_EQ(error(with("width", 0)), "plan::Plan: run/plan.json: expected a width of at least 1, got 0");
   EXPECT_EQ(error(with("workers", -1)), "plan::Plan: run/plan.json: expected at least 1 worker, got -1");
   EXPECT_EQ(error(with("intra_op_threads", 0)), "plan::Plan: run/plan.json: expected at least 1 intra-op thread, got 0");
   EXPECT_EQ(error(with("recorded", 1)), "plan::Plan: run/plan.json: expected true or false for \"recorded\", got 1");
+  EXPECT_EQ(error(with("measures_lowerings", "no")), "plan::Plan: run/plan.json: expected true or false for \"measures_lowerings\", got \"no\"");
   EXPECT_EQ(error(with("device", 1)), "plan::Plan: run/plan.json: expected a string for \"device\", got 1");
   EXPECT_EQ(error(with("lowerings", 1)), "plan::Plan: run/plan.json: expected an object for \"lowerings\", got 1");
   EXPECT_EQ(error(with("lowerings", {{"aten::mm", 3}})), "plan::Plan: run/plan.json: expected a string for \"aten::mm\", got 3");

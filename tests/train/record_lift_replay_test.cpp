@@ -1,9 +1,13 @@
 // What breaks a naive recorder, one test each; the numbers in the names are those of the list of known breakages (rows 1 to 11, answers a to m).
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/autocast_mode.h>
+
+#include <gmock/gmock.h>
 
 #include <thread>
 
 #include "hfta/base/error.h"
+#include "tests/train/contract_models.h"
 #include "tests/train/lanes_against_solo.h"
 
 namespace record_lift_replay_test {
@@ -88,6 +92,14 @@ TEST(RecordLiftReplayTest, Row4ConjugateBits) {
   }, {.width = 1});
 }
 
+TEST(RecordLiftReplayTest, Row5KernelsThatReadTheGradMode) {
+  for (const std::int64_t width : {std::int64_t{1}, kLanes})
+    for (const bool training : {true, false})
+      expect_lanes_equal_solo<hfta::test::LongShort>([](std::int64_t lane) { return hfta::test::LongShort(static_cast<int>(lane)); },
+                                                     [](hfta::test::LongShort& net, const Tensor& x, const Tensor& y) { return cross_entropy(net->forward(x), y); },
+                                                     {.width = width, .training = training});
+}
+
 TEST(RecordLiftReplayTest, Row6AsStridedAndChannelsLastUnderLift) {
   expect_fuses([](Pair& net, const Tensor& x, const Tensor& y) {
     const auto image = net->one(x).view({6, 5, 1, 1}).expand({6, 5, 2, 3}).contiguous(torch::MemoryFormat::ChannelsLast);
@@ -113,6 +125,53 @@ TEST(RecordLiftReplayTest, Row8AutocastAroundTheReplay) {
   recorded.run(inputs, [&](auto, auto, std::span<const Tensor> r) { inside = r[0].clone(); });
   at::autocast::set_autocast_enabled(at::kCPU, false);
   EXPECT_TRUE(hfta::test::same_bits(inside, outside));
+}
+
+/// What a checkpoint does: the generator is put back, and the same dropout is computed again.
+Tensor with_recompute(const std::function<Tensor()>& compute) {
+  auto generator = at::detail::getDefaultCPUGenerator();
+  const auto before = hfta::base::state_of(generator);
+  const auto first = compute();
+  const auto after = hfta::base::state_of(generator);
+  hfta::base::set_state_of(generator, before);
+  const auto again = compute();
+  hfta::base::set_state_of(generator, after);
+  return first * (again != 0) + torch::dropout(again, 0.4, true);  // nothing is lost where the masks are equal
+}
+
+TEST(RecordLiftReplayTest, Row9RecomputedDropoutHasTheSameMask) {
+  expect_fuses([](Pair& net, const Tensor& x, const Tensor& y) {
+    return cross_entropy(net->two(with_recompute([&] { return torch::dropout(torch::sigmoid(net->one(x)), 0.4, true); })), y);
+  });
+}
+
+TEST(RecordLiftReplayTest, Row11ValuesReadOnTheHostAreRefused) {
+  EXPECT_THAT(refusal([](Pair& net, const Tensor& x, const Tensor& y) {
+                const auto loss = cross_entropy(net->one(x), y);
+                return loss / loss.item<float>();
+              }),
+              ::testing::AllOf(::testing::HasSubstr("aten::_local_scalar_dense"), ::testing::HasSubstr("reads a value on the host")));
+}
+
+TEST(RecordLiftReplayTest, ExceptionOfTheStepLeavesNothingBehind) {
+  Array<Pair> array(kLanes, build);
+  const auto before = array.parameters()[0].tensor.detach().clone();
+  const auto random = hfta::base::state_of(array.generator(1));
+  bool fails = true;
+  hfta::train::RecordedFunction recorded({&array}, hfta::test::loss_and_gradients<Pair>(array, [&](Pair& net, const Tensor& x, const Tensor& y) {
+    const auto loss = cross_entropy(torch::dropout(net->one(x), 0.3, true), y);
+    if (fails) throw std::domain_error("mine");
+    return loss;
+  }), {.width = kLanes});
+  const std::vector<hfta::train::Input> inputs{{torch::randn({6, 12})}, {torch::randint(5, {6})}};
+  EXPECT_THROW(recorded.run(inputs, [](auto, auto, auto) {}), std::domain_error);
+  EXPECT_TRUE(hfta::test::same_bits(array.parameters()[0].tensor.detach(), before));
+  EXPECT_TRUE(torch::equal(hfta::base::state_of(array.generator(1)), random));
+  EXPECT_NO_THROW(torch::ones({2}).sum().item<float>()) << "nothing is taken down any more";
+  fails = false;
+  std::int64_t ran = 0;
+  recorded.run(inputs, [&](auto, std::int64_t width, auto) { ran += width; });
+  EXPECT_EQ(ran, kLanes);
 }
 
 TEST(RecordLiftReplayTest, AnswerARandomOperatorsEqualSolo) {
@@ -243,6 +302,25 @@ TEST(RecordLiftReplayTest, AnswerHIndexingThatDependsOnDataInsideAShapeFuses) {
     h = h.scatter_add(1, order, h * 0.5).index_put({torch::arange(6), y}, h.select(1, 0), true);
     return cross_entropy(net->two(h), y);
   });
+}
+
+TEST(RecordLiftReplayTest, AnswerHWhatDependsOnDataIsRefusedByName) {
+  const std::vector<std::pair<const char*, Loss<Pair>>> steps{
+      {"aten::nonzero", [](Pair& net, const Tensor& x, const Tensor&) { return net->one(x).mean() * x.nonzero().size(0); }},
+      {"aten::masked_select", [](Pair& net, const Tensor& x, const Tensor&) { return net->one(x).masked_select(x.narrow(1, 0, 5) > 0).mean(); }},
+      {"aten::index.Tensor", [](Pair& net, const Tensor& x, const Tensor&) { return net->one(x).index({x.select(1, 0) > 0}).mean(); }},
+      {"aten::_unique2", [](Pair& net, const Tensor& x, const Tensor& y) { return net->one(x).mean() * std::get<0>(at::_unique2(y)).size(0); }},
+      {"aten::bincount", [](Pair& net, const Tensor& x, const Tensor& y) { return net->one(x).mean() * y.bincount().sum(); }},
+      {"aten::equal", [](Pair& net, const Tensor& x, const Tensor&) { return net->one(x).mean() * (x.equal(x * 2) ? 2 : 3); }},
+      {"aten::_local_scalar_dense", [](Pair& net, const Tensor& x, const Tensor& y) { return (net->one(x) * at::one_hot(y)).mean(); }},
+      {"aten::_local_scalar_dense", [](Pair& net, const Tensor& x, const Tensor& y) {
+         const auto loss = cross_entropy(net->one(x), y);
+         loss.backward({}, /*retain_graph=*/true);
+         nn::utils::clip_grad_norm_(std::vector<Tensor>{net->one->weight}, 1.0, 2.0, /*error_if_nonfinite=*/true);
+         return loss;
+       }},
+  };
+  for (const auto& [name, step] : steps) EXPECT_THAT(refusal(step), ::testing::HasSubstr(name));
 }
 
 TEST(RecordLiftReplayTest, AnswerHInvisibleHostReadIsCaughtOnOtherData) {

@@ -1,81 +1,32 @@
 #include "hfta/train/recorded_function.h"
 
+#include "tests/train/contract_models.h"
 #include "tests/train/lanes_against_solo.h"
 
 namespace recorded_function_test {
 
+using namespace hfta::test;
 using at::Tensor;
-namespace nn = torch::nn;
-namespace F = torch::nn::functional;
-
-struct MlpImpl : nn::Module {
-  nn::Linear one{register_module("one", nn::Linear(12, 9))}, two{register_module("two", nn::Linear(9, 5))};
-  explicit MlpImpl(int) {}
-  Tensor forward(const Tensor& x) { return two(torch::relu(one(x))); }
-};
-TORCH_MODULE(Mlp);
-
-struct CnnImpl : nn::Module {
-  nn::Conv2d one{register_module("one", nn::Conv2d(nn::Conv2dOptions(1, 4, 3).padding(1)))}, two{register_module("two", nn::Conv2d(4, 6, 3))};
-  nn::BatchNorm2d norm{register_module("norm", nn::BatchNorm2d(4))};
-  nn::Dropout drop;
-  nn::Linear head{register_module("head", nn::Linear(6, 5))};
-  explicit CnnImpl(int lane) : drop(0.1 + 0.1 * lane) { register_module("drop", drop); }  // another p in each lane
-  Tensor forward(const Tensor& x) {
-    auto y = torch::max_pool2d(torch::relu(norm(one(x.view({-1, 1, 4, 3}).repeat({1, 1, 2, 2})))), 2);
-    y = two(F::pad(y, F::PadFuncOptions({1, 1, 1, 1})));
-    return head(drop(F::adaptive_avg_pool2d(y, F::AdaptiveAvgPool2dFuncOptions(1)).flatten(1)));
-  }
-};
-TORCH_MODULE(Cnn);
-
-struct RecurrentImpl : nn::Module {
-  nn::GRU gru{register_module("gru", nn::GRU(nn::GRUOptions(3, 4).num_layers(2).bidirectional(true).batch_first(true)))};
-  nn::Linear head{register_module("head", nn::Linear(8, 5))};
-  Tensor scale = register_parameter("scale", torch::randn({3}));
-  explicit RecurrentImpl(int) {}
-  Tensor forward(const Tensor& x) {
-    const auto h = std::get<0>(gru->forward(x.view({-1, 4, 3}) * scale)).select(1, -1);
-    auto sum = torch::zeros(h.sizes(), h.options());  // case A14: written in place
-    sum += h;
-    return head(sum);
-  }
-};
-TORCH_MODULE(Recurrent);
-
-struct LongShortImpl : nn::Module {
-  nn::LSTM lstm{register_module("lstm", nn::LSTM(nn::LSTMOptions(3, 4).batch_first(true)))};
-  nn::Linear head{register_module("head", nn::Linear(4, 5))};
-  explicit LongShortImpl(int) {}
-  Tensor forward(const Tensor& x) { return head(std::get<0>(lstm->forward(x.view({-1, 4, 3}))).select(1, -1)); }
-};
-TORCH_MODULE(LongShort);
-
-struct EncoderImpl : nn::Module {
-  nn::Embedding embedding{register_module("embedding", nn::Embedding(7, 8))};
-  nn::TransformerEncoderLayer layer{register_module("layer", nn::TransformerEncoderLayer(nn::TransformerEncoderLayerOptions(8, 2).dim_feedforward(10).dropout(0.2)))};
-  nn::Linear in{register_module("in", nn::Linear(3, 8))}, head{register_module("head", nn::Linear(8, 5))};
-  explicit EncoderImpl(int) {}
-  Tensor forward(const Tensor& x) {
-    const auto y = in(x.view({-1, 4, 3})) + embedding(torch::arange(4)).unsqueeze(0);
-    return head(layer(y.transpose(0, 1)).mean(0));
-  }
-};
-TORCH_MODULE(Encoder);
 
 struct Case {
   std::int64_t width, workers;
   bool per_lane, training;
 };
 
+/// Contract 1, one step from equal state: widths 1, 3 and all, workers 1 and 2, training and evaluation mode, both precisions.
 class RecordedFunctionTest : public ::testing::TestWithParam<std::tuple<Case, torch::ScalarType>> {};
+
+template <typename Net>
+Net build(std::int64_t lane) { return Net(static_cast<int>(lane)); }
+
+template <typename Net>
+Tensor loss_of(Net& net, const Tensor& x, const Tensor& y) { return nn::functional::cross_entropy(net->forward(x), y); }
 
 template <typename Net>
 void expect_equal_to_solo() {
   const auto [setting, dtype] = RecordedFunctionTest::GetParam();
-  hfta::test::expect_lanes_equal_solo<Net>([](std::int64_t lane) { return Net(static_cast<int>(lane)); },
-                                           [](Net& net, const Tensor& x, const Tensor& y) { return F::cross_entropy(net->forward(x), y); },
-                                           {.width = setting.width, .workers = setting.workers, .per_lane = setting.per_lane, .training = setting.training, .dtype = dtype});
+  expect_lanes_equal_solo<Net>(build<Net>, loss_of<Net>,
+                               {.width = setting.width, .workers = setting.workers, .per_lane = setting.per_lane, .training = setting.training, .dtype = dtype});
 }
 
 TEST_P(RecordedFunctionTest, Mlp) { expect_equal_to_solo<Mlp>(); }
@@ -83,6 +34,7 @@ TEST_P(RecordedFunctionTest, CnnWithDropoutOfEachLane) { expect_equal_to_solo<Cn
 TEST_P(RecordedFunctionTest, Gru) { expect_equal_to_solo<Recurrent>(); }
 TEST_P(RecordedFunctionTest, Lstm) { expect_equal_to_solo<LongShort>(); }
 TEST_P(RecordedFunctionTest, Transformer) { expect_equal_to_solo<Encoder>(); }
+TEST_P(RecordedFunctionTest, Embedding) { expect_equal_to_solo<Words>(); }
 
 std::string name_of(const ::testing::TestParamInfo<std::tuple<Case, torch::ScalarType>>& info) {
   const auto& c = std::get<0>(info.param);
@@ -91,9 +43,33 @@ std::string name_of(const ::testing::TestParamInfo<std::tuple<Case, torch::Scala
 }
 
 INSTANTIATE_TEST_SUITE_P(WidthsAndWorkers, RecordedFunctionTest,
-                         ::testing::Combine(::testing::Values(Case{1, 1, false, true}, Case{3, 1, false, true}, Case{2, 2, false, true}, Case{3, 1, true, true},
-                                                              Case{1, 2, true, true}, Case{3, 1, false, false}),
+                         ::testing::Combine(::testing::Values(Case{1, 1, false, true}, Case{1, 2, true, true}, Case{1, 2, false, false}, Case{3, 1, true, true},
+                                                              Case{3, 2, false, true}, Case{3, 2, false, false}, Case{4, 1, false, true}, Case{4, 1, true, false}),
                                             ::testing::Values(torch::kFloat, torch::kDouble)),
                          name_of);
+
+/// Contract 1 in every lowering: each operator of the program takes each of its ways in turn.
+class EveryLoweringTest : public ::testing::TestWithParam<std::tuple<std::int64_t, torch::ScalarType>> {};
+
+template <typename Net>
+void expect_every_lowering_to_equal_solo() {
+  const auto [width, dtype] = EveryLoweringTest::GetParam();
+  Setting setting{.width = width, .dtype = dtype, .lowerings = std::map<std::string, std::string>()};
+  const auto ways = ways_of_lowerings(expect_lanes_equal_solo<Net>(build<Net>, loss_of<Net>, setting), width);
+  EXPECT_GE(ways.size(), 2U);
+  for (const auto& way : ways) {
+    setting.lowerings = way;
+    expect_lanes_equal_solo<Net>(build<Net>, loss_of<Net>, setting);
+  }
+}
+
+TEST_P(EveryLoweringTest, Mlp) { expect_every_lowering_to_equal_solo<Mlp>(); }
+TEST_P(EveryLoweringTest, Cnn) { expect_every_lowering_to_equal_solo<Cnn>(); }
+TEST_P(EveryLoweringTest, Gru) { expect_every_lowering_to_equal_solo<Recurrent>(); }
+TEST_P(EveryLoweringTest, Transformer) { expect_every_lowering_to_equal_solo<Encoder>(); }
+TEST_P(EveryLoweringTest, Embedding) { expect_every_lowering_to_equal_solo<Words>(); }
+
+INSTANTIATE_TEST_SUITE_P(Widths, EveryLoweringTest, ::testing::Combine(::testing::Values(std::int64_t{1}, std::int64_t{3}), ::testing::Values(torch::kFloat, torch::kDouble)),
+                         [](const auto& info) { return "Width" + std::to_string(std::get<0>(info.param)) + (std::get<1>(info.param) == torch::kFloat ? "Float" : "Double"); });
 
 }  // namespace recorded_function_test

@@ -15,7 +15,7 @@ using StudyProcessesTest = StudyFolder;
 Space space() { return Space({{"x", uniform(0, 1)}}); }
 
 std::string work(const std::string& path, int trials) {
-  auto study = Study::create(path);
+  auto study = Study::create(path, {.patience = std::chrono::minutes(10)});  // many writers on a slow disk wait long for their turn
   RandomSampler sampler;
   for (int i = 0; i < trials; ++i)
     for (const auto& trial : study.ask(space(), sampler, 1)) {

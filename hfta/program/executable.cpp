@@ -3,6 +3,8 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/fill.h>
+#include <c10/core/MemoryFormat.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <chrono>
@@ -27,6 +29,22 @@ struct BelowEverything {
                            c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::FuncTorchVmapMode,
                            c10::DispatchKey::FuncTorchBatchedDecomposition})};
 };
+
+bool is_contiguous(const Value& value) {
+  std::int64_t expected = 1;
+  for (std::size_t d = value.sizes.size(); d-- > 0;) {
+    if (value.sizes[d] != 1 && value.strides[d] != expected) return false;
+    expected *= value.sizes[d];
+  }
+  return true;
+}
+
+/// LibTorch's `out` kernel of batch norm adds to the statistics that are in the given memory, unless its input is contiguous.
+bool reads_what_it_is_given(const Program& program, const Node& node) {
+  if (node.op.schema().name() != "aten::native_batch_norm") return false;
+  const auto& input = program.values[std::get<ValueId>(node.inputs[0])];
+  return !is_contiguous(input) && !c10::is_channels_last_strides_2d(input.sizes, input.strides) && !c10::is_channels_last_strides_3d(input.sizes, input.strides);
+}
 
 /// A result that the operator hands out and whose memory is taken over.
 struct Taken {
@@ -69,6 +87,10 @@ void Arena::reserve(std::int64_t bytes) {
   if (block_.defined() && block_.numel() >= bytes) return;
   block_ = at::Tensor();
   block_ = at::empty({bytes}, at::TensorOptions().dtype(at::kByte).device(device_));
+}
+
+void Arena::spoil() {
+  if (block_.defined()) block_.fill_(0xFF);
 }
 
 void Arena::shrink(std::int64_t bytes) {
@@ -157,7 +179,7 @@ struct Executable::State {
     for (const auto& node : program.nodes) {
       bool values_only = true;
       for (const auto& output : node.outputs) values_only &= std::holds_alternative<ValueId>(output);
-      outs.push_back(values_only ? out_overload(node.op, key) : std::nullopt);
+      outs.push_back(values_only && !reads_what_it_is_given(program, node) ? out_overload(node.op, key) : std::nullopt);
       for (const auto& input : node.inputs) each_value(input, [&](ValueId id) { seen[program.values[id].memory] = true; });
       for (const auto& output : node.outputs)
         each_value(output, [&](ValueId id) {
@@ -302,6 +324,11 @@ void Executable::bind(const Binding& binding) {
   state.generators = binding.generators;
   for (auto& step : state.steps)
     for (const auto& [argument, lanes] : step.generators) step.arguments[argument] = generators_of(lanes, binding.generators);
+}
+
+void Executable::spoil_memory() {
+  const BelowEverything below;
+  state_->arena->spoil();
 }
 
 void Executable::run() {

@@ -17,6 +17,8 @@ namespace hfta::program {
 class Arena {
  public:
   explicit Arena(c10::Device device) : device_(device) {}
+  /// Fills it with NaN.
+  void spoil();
   /// Grows to at least this size; what was there is lost.
   void reserve(std::int64_t bytes);
   /// Shrinks to this size; what was there is lost.
@@ -49,6 +51,8 @@ class Executable {
 
   /// Points the program at this memory. @throws InvalidArgument when a slot's bytes or device are not those recorded.
   void bind(const Binding& binding);
+  /// Fills the memory that it works in with NaN: where a kernel reads what no node wrote, the next run shows it.
+  void spoil_memory();
   /// Runs all nodes. Bound tensors must still be alive.
   void run();
   /// Runs every node alone and measures it, averaged over `repeats`. Milliseconds per node, in order.

@@ -382,6 +382,15 @@ TEST(RecordLiftReplayTest, AnswerMLayoutsAndWritesIntoViews) {
   });
 }
 
+TEST(RecordLiftReplayTest, BatchNormOfATransposedInput) {
+  for (const std::int64_t width : {std::int64_t{1}, kLanes})
+    expect_lanes_equal_solo<Norm>([](std::int64_t lane) { return Norm(lane, false); },
+                                  [](Norm& net, const Tensor& x, const Tensor& y) {
+                                    const auto sequence = net->one(x).view({2, 3, 5}).transpose(1, 2);  // [N, C, L], strided
+                                    return cross_entropy(net->norm(sequence).transpose(1, 2).reshape({6, 5}), y);
+                                  }, {.width = width});
+}
+
 TEST(RecordLiftReplayTest, WritingIntoAnInputIsRefused) {
   EXPECT_NE(refusal([](Pair& net, const Tensor& x, const Tensor& y) {
               Tensor mine = x;

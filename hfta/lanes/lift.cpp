@@ -219,15 +219,23 @@ class Lifter {
     if (rules) {
       for (const auto& value : arguments) with_axis.push_back(given_axis(value));
       for (const auto& lowering : rules->lowerings)
-        if (lowering.cpu_only) candidates.push_back({std::string(lowering.name), [&] { return lowering.rule(context_, with_axis); }});
+        if (lowering.cpu_only) candidates.push_back({std::string(lowering.name), [&] { return as_recorded(node, lowering.rule(context_, with_axis)); }});
     }
     auto chosen = lowerings_.run(candidates.size() > 1 ? LoweringTable::key(node.op, arguments, 1) : std::string(), candidates);
     TORCH_INTERNAL_ASSERT(chosen, "the recorded operator gives results");
-    if (chosen->first > 0) {
-      count_rule(node, candidates[chosen->first].name);
-      for (auto& value : chosen->second) value = without_axis(value);
-    }
+    if (chosen->first > 0) count_rule(node, candidates[chosen->first].name);
     set_outputs(node, chosen->second);
+  }
+
+  /// A rule's results as the recorded operator would have given them: without the lane axis, in the recorded layout.
+  std::optional<std::vector<LaneValue>> as_recorded(const Node& node, std::optional<std::vector<LaneValue>> results) const {
+    for (std::size_t r = 0; results && r < results->size(); ++r) {
+      auto value = without_axis((*results)[r]);
+      const auto* id = r < node.outputs.size() && !is_written_argument(node.op.schema(), r) ? std::get_if<ValueId>(&node.outputs[r]) : nullptr;
+      if (auto* tensor = std::get_if<LaneTensor>(&value); tensor && id) tensor->tensor = values_.as_recorded(*id, tensor->tensor);
+      (*results)[r] = std::move(value);
+    }
+    return results;
   }
 
   /// Timing would draw: kernels of ours draw LibTorch's own numbers, and are taken where there is one.
@@ -235,10 +243,9 @@ class Lifter {
     std::vector<LaneValue> with_axis;
     for (const auto& value : arguments) with_axis.push_back(given_axis(value));
     for (const auto& lowering : rules ? rules->lowerings : std::vector<ops::Lowering>()) {
-      auto results = lowering.cpu_only ? lowering.rule(context_, with_axis) : std::nullopt;
+      auto results = lowering.cpu_only ? as_recorded(node, lowering.rule(context_, with_axis)) : std::nullopt;
       if (!results) continue;
       count_rule(node, std::string(lowering.name));
-      for (auto& value : *results) value = without_axis(value);
       return set_outputs(node, *results);
     }
     set_outputs(node, call(node, arguments));

@@ -144,6 +144,14 @@ at::Tensor LiftedValues::dense(ValueId id) {
   return copy;
 }
 
+at::Tensor LiftedValues::as_recorded(ValueId id, at::Tensor tensor) const {
+  const Value& value = program_.values[id];
+  if (same_strides(value.sizes, tensor.strides(), value.strides)) return tensor;
+  auto copy = at::empty_strided(value.sizes, value.strides, options_of(value));
+  copy.copy_(tensor);
+  return copy;
+}
+
 void LiftedValues::advance(std::size_t node) {
   for (; node_ < node; ++node_)
     for (const auto m : ends_[node_]) {

@@ -35,6 +35,9 @@ class LiftedValues {
   /// A value as the program's result: `[lanes, ...]`, dense; of a single lane as recorded.
   at::Tensor dense(program::ValueId id);
 
+  /// A single lane's result laid out as recorded, which views of it count on: itself, or a copy.
+  at::Tensor as_recorded(program::ValueId id, at::Tensor tensor) const;
+
   /// Nodes before this one have run: values that nobody uses from here on are let go.
   void advance(std::size_t node);
 

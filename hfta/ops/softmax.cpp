@@ -24,7 +24,8 @@ std::int64_t physical_dim(const LaneTensor& value, std::int64_t dim) {
 bool kernel_takes(const LaneTensor& value, std::int64_t dim) {
   const auto& tensor = value.tensor;
   const bool type = tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble;
-  return tensor.device().is_cpu() && type && tensor.numel() > 0 && value.lane_dim() > 0 && physical_dim(value, dim) == tensor.dim() - 1;
+  return tensor.device().is_cpu() && type && tensor.numel() > 0 && value.lane_dim() > 0 && physical_dim(value, dim) == tensor.dim() - 1 &&
+         tensor.size(-1) <= kMostClasses;
 }
 
 const char* kernel_of(SoftmaxFunction function) {

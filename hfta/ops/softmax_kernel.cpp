@@ -4,11 +4,12 @@
 #include <torch/library.h>
 
 #include <algorithm>
-#include <cmath>
+#include <limits>
 
+#include "hfta/ops/softmax.h"
 #include "hfta/ops/vector_math.h"
 
-// Softmax of contiguous rows. Few classes: blocks of rows are turned so that vectors run across rows. Many: vectors run along the row.
+// Softmax of contiguous rows of few classes: blocks of rows are turned so that vectors run across rows.
 
 namespace hfta::ops {
 namespace {
@@ -17,13 +18,11 @@ using at::Tensor;
 
 enum class SoftmaxKind { Plain, Log, Safe };
 
-constexpr std::int64_t kFewClasses = 64;
-
 /// Up to one vector of rows, turned: `values[class][row]`.
 template <typename T>
 struct TurnedRows {
   static constexpr std::int64_t kRows = Wide<T>::kSize;
-  T values[kFewClasses][kRows];
+  T values[kMostClasses][kRows];
 
   HFTA_INLINE void load(const T* x, std::int64_t rows, std::int64_t classes) {
     for (std::int64_t c = 0; c < classes; ++c)
@@ -63,34 +62,7 @@ HFTA_INLINE void softmax_of_turned(TurnedRows<T>& block, std::int64_t classes, S
 }
 
 template <typename T>
-HFTA_INLINE void softmax_of_row(const T* x, std::int64_t n, SoftmaxKind kind, T* __restrict y) {
-  T largest = x[0], sum = 0;
-  for (std::int64_t i = 1; i < n; ++i) largest = x[i] > largest ? x[i] : largest;
-  if (kind == SoftmaxKind::Safe && largest == -std::numeric_limits<T>::infinity()) largest = 0;
-  if (kind == SoftmaxKind::Log) {
-    constexpr std::int64_t kPart = 256;
-    T powers[kPart];
-    for (std::int64_t first = 0; first < n; first += kPart) {
-      const auto count = std::min(kPart, n - first);
-      for (std::int64_t i = 0; i < count; ++i) powers[i] = exp_of_negative(x[first + i] - largest);
-      sum += sum_of<T>(powers, count);
-    }
-    const T offset = log_of_sum(sum);
-    for (std::int64_t i = 0; i < n; ++i) y[i] = (x[i] - largest) - offset;
-    return;
-  }
-  for (std::int64_t i = 0; i < n; ++i) y[i] = exp_of_negative(x[i] - largest);
-  sum = sum_of<T>(y, n);
-  const T factor = kind == SoftmaxKind::Safe && sum == 0 ? T(0) : 1 / sum;
-  for (std::int64_t i = 0; i < n; ++i) y[i] *= factor;
-}
-
-template <typename T>
 HFTA_INLINE void softmax_rows_of(const T* x, std::int64_t rows, std::int64_t classes, SoftmaxKind kind, T* y) {
-  if (classes > kFewClasses) {
-    for (std::int64_t r = 0; r < rows; ++r) softmax_of_row(x + r * classes, classes, kind, y + r * classes);
-    return;
-  }
   TurnedRows<T> block;
   for (std::int64_t r = 0; r < rows; r += block.kRows) {
     const auto count = std::min(block.kRows, rows - r);
@@ -114,17 +86,6 @@ HFTA_INLINE void gradient_of_turned(TurnedRows<T>& g, const TurnedRows<T>& y, st
 
 template <typename T>
 HFTA_INLINE void softmax_gradient_rows_of(const T* g, const T* y, std::int64_t rows, std::int64_t classes, bool log, T* dx) {
-  if (classes > kFewClasses) {
-    for (std::int64_t r = 0; r < rows; ++r, g += classes, y += classes, dx += classes) {
-      const T sum = log ? sum_of(g, classes) : products_of(g, y, classes, T(0));
-      T* __restrict to = dx;
-      if (log)
-        for (std::int64_t i = 0; i < classes; ++i) to[i] = g[i] - exp_of_negative(y[i]) * sum;
-      else
-        for (std::int64_t i = 0; i < classes; ++i) to[i] = (g[i] - sum) * y[i];
-    }
-    return;
-  }
   TurnedRows<T> gradient, output;
   for (std::int64_t r = 0; r < rows; r += gradient.kRows) {
     const auto count = std::min(gradient.kRows, rows - r);
@@ -152,6 +113,7 @@ HFTA_VECTOR_TARGETS void gradient_rows(const double* g, const double* y, std::in
 template <typename Visit>
 void over_rows(const Tensor& tensor, Visit visit) {
   const auto classes = tensor.size(-1), rows = tensor.numel() / classes;
+  TORCH_CHECK(classes <= kMostClasses, "hfta::softmax: expected at most ", kMostClasses, " classes, got ", classes);
   at::parallel_for(0, rows, std::max<std::int64_t>(1, 16384 / classes), [&](std::int64_t first, std::int64_t last) { visit(first, last - first, classes); });
 }
 
@@ -195,7 +157,7 @@ Tensor softmax_backward_new(const Tensor& gradient, const Tensor& output, bool l
 }  // namespace hfta::ops
 
 TORCH_LIBRARY_FRAGMENT(hfta, library) {
-  // Contiguous tensors, along the last dimension.
+  // Contiguous tensors, along a last dimension of at most kMostClasses.
   for (const char* name : {"softmax", "log_softmax", "safe_softmax"}) {
     library.def((std::string(name) + "(Tensor self) -> Tensor").c_str());
     library.def((std::string(name) + ".out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)").c_str());

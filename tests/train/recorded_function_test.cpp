@@ -72,4 +72,26 @@ TEST_P(EveryLoweringTest, Embedding) { expect_every_lowering_to_equal_solo<Words
 INSTANTIATE_TEST_SUITE_P(Widths, EveryLoweringTest, ::testing::Combine(::testing::Values(std::int64_t{1}, std::int64_t{3}), ::testing::Values(torch::kFloat, torch::kDouble)),
                          [](const auto& info) { return "Width" + std::to_string(std::get<0>(info.param)) + (std::get<1>(info.param) == torch::kFloat ? "Float" : "Double"); });
 
+// The mode that records is not left on.
+TEST(RecordedFunctionErrorTest, ExceptionOfTheStepLeavesNothingBehind) {
+  hfta::Array<Mlp> array(kLanes, build<Mlp>);
+  const auto before = array.parameters()[0].tensor.detach().clone();
+  const auto random = hfta::base::state_of(array.generator(1));
+  bool fails = true;
+  hfta::train::RecordedFunction recorded({&array}, loss_and_gradients<Mlp>(array, [&](Mlp& net, const Tensor& x, const Tensor& y) {
+    const auto loss = nn::functional::cross_entropy(torch::dropout(net->forward(x), 0.3, true), y);
+    if (fails) throw std::domain_error("mine");
+    return loss;
+  }), {.width = kLanes});
+  const std::vector<hfta::train::Input> inputs{{torch::randn({6, 12})}, {torch::randint(5, {6})}};
+  EXPECT_THROW(recorded.run(inputs, [](auto, auto, auto) {}), std::domain_error);
+  EXPECT_TRUE(same_bits(array.parameters()[0].tensor.detach(), before));
+  EXPECT_TRUE(torch::equal(hfta::base::state_of(array.generator(1)), random));
+  EXPECT_NO_THROW(torch::ones({2}).sum().item<float>()) << "nothing is taken down any more";
+  fails = false;
+  std::int64_t ran = 0;
+  recorded.run(inputs, [&](auto, std::int64_t width, auto) { ran += width; });
+  EXPECT_EQ(ran, kLanes);
+}
+
 }  // namespace recorded_function_test

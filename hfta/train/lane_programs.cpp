@@ -50,7 +50,7 @@ program::Recording record_lane(const Slots& slots, const LaneFunction& function,
 }
 
 /// The capture rule: memory from outside is a constant when it is made anew with the same contents each time; else it was captured.
-void check_captured(const program::Recording& first, const program::Recording& second) {
+void check_captured(const program::Recording& first, const program::Recording& second, const RecordOptions& options) {
   for (std::size_t k = 0; k < first.captured.size(); ++k) {
     const auto& captured = first.captured[k];
     const bool again = k < second.captured.size() && second.captured[k].memory == captured.memory;
@@ -58,7 +58,7 @@ void check_captured(const program::Recording& first, const program::Recording& s
     const bool same_contents = again && first.program.memories[captured.memory] == second.program.memories[captured.memory];
     if (same_memory || !same_contents)
       throw Unsupported(base::message("train::record: expected every tensor to be an argument of the step, a parameter or a buffer, got one from outside",
-                                      same_contents ? "" : " that changes from call to call", ": ", captured.place));
+                                      same_contents ? "" : " that changes from call to call", ": ", captured.place, options.name_captured ? options.name_captured(captured.tensor) : ""));
   }
 }
 
@@ -93,7 +93,7 @@ LanePrograms record_lanes(const Slots& slots, const LaneFunction& function, std:
   std::vector<std::size_t> structures;
   for (std::int64_t lane = 0; lane < slots.lanes(); ++lane) {
     auto recording = record_lane(slots, function, lane, inputs);
-    if (lane == 0 && !options.freeze_captured && !recording.captured.empty()) check_captured(recording, record_lane(slots, function, lane, inputs));
+    if (lane == 0 && !options.freeze_captured && !recording.captured.empty()) check_captured(recording, record_lane(slots, function, lane, inputs), options);
     recording.captured.clear();
     place(lanes, std::make_shared<const Program>(program::without_dead_nodes(std::move(recording.program))), structures);
   }

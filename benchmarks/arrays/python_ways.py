@@ -168,7 +168,7 @@ class Func(Stacked):
     def step(self, x: Tensor, y: Tensor) -> None:
         gradients = self.gradients(self.parameters, self.buffers, x, y)
         for key, parameter in self.parameters.items():
-            parameter.grad = gradients[key]
+            parameter.grad = gradients[key].contiguous()  # the fused optimizer takes memory in order
         self.optimizer.step()
 
 

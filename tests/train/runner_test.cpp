@@ -55,8 +55,8 @@ TEST(SnapshotTest, LanesThatMovedAreTold) {
 
 TEST(RunnerTest, ChoosingAPlanLeavesNoTrace) {
   Bench measured, plain;
-  measured.runner(measured.inputs(0)), plain.runner(plain.inputs(0));
   measured.runner.set_plan({.recorded = false}), plain.runner.set_plan({.recorded = false});
+  measured.runner(measured.inputs(0)), plain.runner(plain.inputs(0));
   const auto result = measured.runner.choose_plan(measured.inputs(1), {.cores = 2, .recorded = false}, {.budget_seconds = 1e6, .repeats = 3});
   EXPECT_EQ(measured.runner.plan(), result.plan);
   EXPECT_THAT(result.explanation, ::testing::HasSubstr("2 of 2 plans timed"));

@@ -263,7 +263,7 @@ def main() -> None:
     if options.rows and options.out is None:
         return  # some rows only: the whole table stays as it is
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps({"format": 1, "command": " ".join(sys.argv[1:]), "machine": facts, "forced": bool(bad), "rows": results}, indent=1) + "\n")
+    out.write_text(json.dumps({"format": 1, "optimizer": options.optimizer, "repeats": options.repeats, "machine": facts, "forced": bool(bad), "rows": results}, indent=1) + "\n")
     print(f"written: {out}")
     if not options.scaling:
         report.chart(results, out.with_suffix(".png"))

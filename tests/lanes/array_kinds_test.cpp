@@ -194,13 +194,15 @@ TEST(ArrayKindsTest, ARebuiltRegistrationGoesBackIntoItsRow) {
 }
 
 TEST(ArrayKindsTest, MemoryHeldElsewhereIsReported) {
+  static int round = 0;  // a line is told once per process, also where tests are repeated
+  const auto name = "w_kept_" + std::to_string(round++);
   testing::internal::CaptureStderr();
-  bags(2, [](BagImpl& bag) { bag.outside = bag.parameter("w_kept", torch::ones({2, 3})).detach().t(); });
+  bags(2, [&](BagImpl& bag) { bag.outside = bag.parameter(name, torch::ones({2, 3})).detach().t(); });
   bags(2, [](BagImpl& bag) { bag.parameter("w_viewed", torch::ones({2, 3}).t()); });
   const auto text = testing::internal::GetCapturedStderr();
   EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("w_viewed"))) << "only its own base holds it";
   EXPECT_THAT(text,
-              ::testing::HasSubstr("lanes::Array: the memory of \"w_kept\" is also held by tensors that the module does not register: these keep the values that they have now"));
+              ::testing::HasSubstr("lanes::Array: the memory of \"" + name + "\" is also held by tensors that the module does not register: these keep the values that they have now"));
 }
 
 struct Log : hfta::lanes::LaneFollower {

@@ -2,13 +2,20 @@
 
 #include <torch/csrc/jit/runtime/operator.h>
 
+#include <algorithm>
+#include <array>
 #include <mutex>
+#include <string_view>
 #include <unordered_map>
 
 namespace hfta::program {
 namespace {
 
 using Arguments = std::vector<c10::Argument>;
+
+// Their kernels resize a scalar result to the inputs' shape on the way: they write, or warn, beyond the memory they are given.
+constexpr std::array<std::string_view, 4> kResizeTheirResult{"aten::mse_loss", "aten::smooth_l1_loss", "aten::huber_loss",
+                                                             "aten::binary_cross_entropy"};
 
 bool same_type(const c10::Argument& a, const c10::Argument& b) { return *a.type() == *b.type(); }
 
@@ -38,6 +45,7 @@ std::optional<std::vector<std::int64_t>> match_out(const c10::FunctionSchema& op
 std::optional<OutOverload> find_out(const c10::OperatorHandle& op, c10::DispatchKey device) {
   const auto& schema = op.schema();
   if (schema.is_mutable() || schema.returns().empty()) return std::nullopt;
+  if (std::ranges::find(kResizeTheirResult, schema.name()) != kResizeTheirResult.end()) return std::nullopt;
   for (const auto& result : schema.returns())
     if (result.alias_info() || result.type()->kind() != c10::TypeKind::TensorType) return std::nullopt;
   for (const auto& candidate : overloads(schema.name())) {

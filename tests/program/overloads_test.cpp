@@ -8,7 +8,9 @@ using hfta::program::functional_twin;
 using hfta::program::out_overload;
 using hfta::program::overloads;
 
-c10::OperatorHandle op(const char* name, const char* overload = "") { return c10::Dispatcher::singleton().findSchemaOrThrow(name, overload); }
+c10::OperatorHandle op(const char* name, const char* overload = "") {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
+}
 
 std::string out_of(const char* name, const char* overload = "") {
   const auto found = out_overload(op(name, overload), c10::DispatchKey::CPU);
@@ -29,9 +31,15 @@ TEST(OverloadsTest, OutIsUsedWhereItHasAKernelOfItsOwn) {
   EXPECT_EQ(out_of("aten::threshold_backward"), "aten::threshold_backward.grad_input");
   EXPECT_EQ(out_of("aten::nll_loss_forward"), "aten::nll_loss_forward.output");
   EXPECT_EQ(out_of("aten::mm"), "aten::mm.out");
-  for (const char* name : {"aten::convolution", "aten::relu", "aten::native_layer_norm", "aten::embedding", "aten::clone", "aten::_to_copy", "aten::mkldnn_rnn_layer"})
+  for (const char* name : {"aten::convolution", "aten::relu", "aten::native_layer_norm", "aten::embedding", "aten::clone", "aten::_to_copy",
+                           "aten::mkldnn_rnn_layer"})
     EXPECT_EQ(out_of(name), "none") << name;
   EXPECT_EQ(out_of("aten::mul", "Scalar"), "none");
+}
+
+TEST(OverloadsTest, OutThatResizesItsResultIsNotUsed) {
+  for (const char* name : {"aten::mse_loss", "aten::smooth_l1_loss", "aten::huber_loss", "aten::binary_cross_entropy"})
+    EXPECT_EQ(out_of(name), "none") << name;
 }
 
 TEST(OverloadsTest, InPlaceViewsHaveAFunctionalTwin) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.nn.functional as F
 from recording import WIDE, agrees, batch, mse, net
@@ -130,3 +131,20 @@ def test_evaluate_is_recorded_and_follows_the_mode():
             close(array.evaluate(outputs, x, recorded=True)["out"], array.evaluate(outputs, x)["out"])
         else:
             assert (array.evaluate(outputs, x, recorded=True)["out"]).shape == (3, 5, 4)
+
+
+# The `out` overloads of these losses resize a scalar result on the way.
+@pytest.mark.parametrize("loss", [F.mse_loss, F.smooth_l1_loss, F.huber_loss, F.binary_cross_entropy])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_losses_reduced_to_a_scalar_give_the_plain_result_at_width_one(loss, reduction):
+    models = [nn.Sequential(nn.Linear(3, 2), nn.Sigmoid()) for _ in range(2)]
+    plain, recorded = hfta.fuse(models), hfta.fuse(models)
+    adams = [hfta.optim.Adam(array, lr=0.01) for array in (plain, recorded)]
+
+    def fn(model, x, y):
+        return loss(model(x), y, reduction=reduction)
+
+    step = recorded.record(adams[1], fn, plan=hfta.Plan(width=1, workers=1))
+    for _ in range(3):
+        x, y = torch.randn(50, 3), torch.rand(50, 2)
+        close(step(x, y), plain.train_step(adams[0], fn, x, y))

@@ -9,6 +9,7 @@
 #include "hfta/python/lane_code.h"
 #include "hfta/python/optimizers.h"
 #include "hfta/python/steps.h"
+#include "hfta/python/tuning.h"
 
 namespace hfta::python {
 namespace {
@@ -53,4 +54,5 @@ PYBIND11_MODULE(_core, m) {
   bind_arrays(m);
   bind_optimizers(m);
   bind_steps(m);
+  bind_tuning(m);
 }

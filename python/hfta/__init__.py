@@ -10,32 +10,57 @@ for x, y in loader:
 best = array.lane(int(losses.argmin()))                   # a plain torch.nn.Module
 """
 
-import torch  # noqa: F401  (first: the binding needs its libraries)
+import torch  # first: the binding needs its libraries
+
+from . import _torch_version
+
+_torch_version.check(torch.__version__)
 
 from . import _core, _recording, _tree, optim
-from ._core import PerLane, Plan
+from ._core import PerLane, Plan, Trial
 from ._errors import Error, InvalidArgument, Unsupported
 from .array import Array
 from .fusing import fuse
+from .records import Callback, EarlyStop, EpochReport, LaneRecord, StepReport
+from .space import Distribution, choice, integer, logint, loguniform, quniform, uniform
 from .steps import backward, clip_grad_norm_, evaluate, per_lane, record, train_step
+from .study import Study, sweep
+from .training import Trainer
 
 _recording.install()
 _core.use_trees(_tree)
 __version__ = _core.version
+int = integer  # as in the study file
 
 __all__ = [
     "Array",
+    "Callback",
+    "Distribution",
+    "EarlyStop",
+    "EpochReport",
     "Error",
     "InvalidArgument",
+    "LaneRecord",
     "PerLane",
     "Plan",
+    "StepReport",
+    "Study",
+    "Trainer",
+    "Trial",
     "Unsupported",
     "backward",
+    "choice",
     "clip_grad_norm_",
     "evaluate",
     "fuse",
+    "integer",
+    "logint",
+    "loguniform",
     "optim",
     "per_lane",
+    "quniform",
     "record",
+    "sweep",
     "train_step",
+    "uniform",
 ]

@@ -84,13 +84,13 @@ class DevTest(unittest.TestCase):
 
     def test_help_tells_every_command(self):
         text = self.dev("help").stdout
-        for command in ("setup", "build", "test", "run", "bench", "format", "lint", "help"):
+        for command in ("setup", "build", "test", "run", "bench", "wheel", "format", "lint", "help"):
             self.assertRegex(text, rf"(?m)^  {command} ")
 
     def test_unknown_command_lists_the_known_ones(self):
         done = self.dev("tset")
         self.assertEqual(done.returncode, 1)
-        self.assertEqual(done.stderr, 'dev: unknown command "tset"; known: setup, build, test, run, bench, format, lint, help\n')
+        self.assertEqual(done.stderr, 'dev: unknown command "tset"; known: setup, build, test, run, bench, wheel, format, lint, help\n')
 
 
 if __name__ == "__main__":

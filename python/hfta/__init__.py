@@ -19,6 +19,7 @@ _torch_version.check(torch.__version__)
 from . import _core, _recording, _tree, optim
 from ._core import PerLane, Plan, Trial
 from ._errors import Error, InvalidArgument, Unsupported
+from ._sweeping import SweepOptions
 from .array import Array
 from .fusing import fuse
 from .records import Callback, EarlyStop, EpochReport, LaneRecord, StepReport
@@ -45,6 +46,7 @@ __all__ = [
     "Plan",
     "StepReport",
     "Study",
+    "SweepOptions",
     "Trainer",
     "Trial",
     "Unsupported",

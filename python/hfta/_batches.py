@@ -41,8 +41,9 @@ def _seeded(seed: int, epoch: int, loader: Any) -> Iterator[None]:
         random.setstate(python)
 
 
-def epoch_of(batches: Batches, epoch: int, seed: int, who: str) -> Iterator[tuple[Any, ...]]:
-    """The inputs of an epoch's batches, one tuple each; a dict or a single tensor is one input."""
+@contextmanager
+def epoch_of(batches: Batches, epoch: int, seed: int, who: str) -> Iterator[Iterator[tuple[Any, ...]]]:
+    """Gives the inputs of an epoch's batches, one tuple each; a dict or a single tensor is one input."""
     loader: Any = batches(epoch) if callable(batches) and not hasattr(batches, "__iter__") else batches
     if not hasattr(loader, "__iter__"):
         raise InvalidArgument(f"{who}: expected batches to iterate over, got {type(loader).__name__}")
@@ -51,8 +52,7 @@ def epoch_of(batches: Batches, epoch: int, seed: int, who: str) -> Iterator[tupl
             f"{who}: expected batches that can be gone through once per epoch (a list, a DataLoader, a function of the epoch), got an iterator"
         )
     with _seeded(seed, epoch, loader):
-        for batch in loader:
-            yield tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
+        yield (tuple(batch) if isinstance(batch, (tuple, list)) else (batch,) for batch in loader)
 
 
 def whole_updates(batches: Iterator[tuple[Any, ...]], accumulate: int) -> Iterator[tuple[Any, ...]]:

@@ -183,12 +183,13 @@ class Trainer:
         items = 0
         self._train(False)
         try:
-            for inputs in _batches.epoch_of(batches, self._epoch, self._seed, "hfta.Trainer.evaluate"):
-                count = _batches.items_of(inputs)
-                for name, values in self._measure(inputs).items():
-                    total = values.detach().double().cpu() * count
-                    sums[name] = sums[name] + total if name in sums else total
-                items += count
+            with _batches.epoch_of(batches, self._epoch, self._seed, "hfta.Trainer.evaluate") as epoch:
+                for inputs in epoch:
+                    count = _batches.items_of(inputs)
+                    for name, values in self._measure(inputs).items():
+                        total = values.detach().double().cpu() * count
+                        sums[name] = sums[name] + total if name in sums else total
+                    items += count
         finally:
             self._train(True)
         if not items:
@@ -240,24 +241,29 @@ class Trainer:
         sums = torch.zeros(len(self._ids), dtype=torch.float64)
         failed: list[int | None] = [None] * len(self._ids)
         step = items = 0
-        for inputs in _batches.whole_updates(_batches.epoch_of(batches, self._epoch, self._seed, "hfta.Trainer.run"), self._accumulate):
-            losses = self._step(*_batches.of_lanes(inputs, self._ids, self._first))
-            count = _batches.items_of(inputs)
-            values = losses.detach().double().cpu()
-            sums += values * count
-            items += count
-            if bool(values.isnan().any()):
-                failed = [step if was is None and math.isnan(value) else was for was, value in zip(failed, values.tolist())]
-            if self._step.update_is_due:
-                for schedule in self._step_schedules:
-                    schedule.step()
-            self._tell("on_step", StepReport(self._epoch, step, losses, self._ids))
-            step += 1
-            if all(at is not None or not self._lanes[id].is_running for at, id in zip(failed, self._ids)):
-                break
+        with _batches.epoch_of(batches, self._epoch, self._seed, "hfta.Trainer.run") as epoch:
+            for inputs in _batches.whole_updates(epoch, self._accumulate):
+                losses = self._run_step(inputs)
+                count = _batches.items_of(inputs)
+                values = losses.detach().double().cpu()
+                sums += values * count
+                items += count
+                if bool(values.isnan().any()):
+                    failed = [step if was is None and math.isnan(value) else was for was, value in zip(failed, values.tolist())]
+                self._tell("on_step", StepReport(self._epoch, step, losses, self._ids))
+                step += 1
+                if all(at is not None or not self._lanes[id].is_running for at, id in zip(failed, self._ids)):
+                    break
         if not items:
             raise InvalidArgument(f"hfta.Trainer.run: expected at least {self._accumulate} batches in epoch {self._epoch}, got fewer")
         return (sums / items).tolist(), failed, step
+
+    def _run_step(self, inputs: tuple[Any, ...]) -> Tensor:
+        losses = self._step(*_batches.of_lanes(inputs, self._ids, self._first))
+        if self._step.update_is_due:
+            for schedule in self._step_schedules:
+                schedule.step()
+        return losses
 
     def _measure(self, inputs: tuple[Any, ...]) -> dict[str, Tensor]:
         inputs = _batches.of_lanes(inputs, self._ids, self._first)

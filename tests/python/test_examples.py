@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 
+import pytest
 import torch
 
 import hfta
@@ -27,6 +28,8 @@ def run(name, folder, *arguments):
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    told = [line for line in done.stderr.splitlines() if "building the font cache" not in line]  # matplotlib's first run
+    assert not told, told
     return done.stdout
 
 
@@ -49,3 +52,11 @@ def test_ensemble_is_less_sure_where_there_are_no_data(tmp_path):
         assert output.endswith("no plot: matplotlib is not installed\n")
     else:
         assert (tmp_path / "ensemble.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.skipif(not pathlib.Path("/usr/share/datasets/fashion-mnist").exists(), reason="needs dataset-fashion-mnist")
+def test_study_of_fashion_mnist_is_kept_in_optunas_file(tmp_path):
+    output = run("fashion_mnist_study.py", tmp_path, "--trials", "4", "--epochs", "1", "--items", "500")
+    assert re.search(r"^best: trial \d, accuracy 0\.\d+, \{", output, re.M)
+    study = hfta.Study(tmp_path / "runs" / "fashion_mnist" / "study.db", direction="maximize")
+    assert [trial.state for trial in study.trials] == ["COMPLETE"] * 4

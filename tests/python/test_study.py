@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pathlib
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -99,6 +103,20 @@ def test_sweep_goes_on_where_it_was_interrupted(tmp_path):
     assert not list((tmp_path / "cut" / "checkpoints").iterdir())
 
 
+def test_sweep_goes_on_where_it_was_killed(tmp_path):
+    kill = "class K(hfta.Callback):\n  def on_step(self, trainer, report):\n    if report.epoch == 1: os._exit(9)\n"
+    code = f"import os, sys; sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r}); import hfta, pathlib, test_study as t\n{kill}"
+    code += f"t.torch.set_num_threads(1); t.swept(pathlib.Path({str(tmp_path / 'cut')!r}), epochs=3, trials=4, callbacks=[K()])"
+    path = os.pathsep.join([str(pathlib.Path(hfta.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    assert subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, check=False).returncode == 9
+    study, whole = swept(tmp_path / "cut", epochs=3, trials=4), swept(tmp_path / "whole", epochs=3, trials=4)
+    assert [t.intermediate for t in study.trials] == [t.intermediate for t in whole.trials]
+    assert all(t.state == "COMPLETE" and t.user_attributes["hfta:reclaimed"] == 1 for t in study.trials)
+    for trial in study.trials:
+        for name, tensor in whole.state_dict(trial.number).items():
+            assert torch.equal(tensor, study.state_dict(trial.number)[name])
+
+
 def test_sweep_adds_trials_to_a_study_and_draws_what_one_run_draws(tmp_path):
     swept(tmp_path / "a", trials=2)
     more = swept(tmp_path / "a", trials=5)
@@ -185,6 +203,7 @@ def test_optimizer_may_be_a_class_or_a_function(tmp_path):
         ({"metric": "f1", "metrics": None}, 'hfta.Study.sweep: expected metrics and validation batches for the metric "f1", got none'),
         ({"lanes": 0}, "hfta.Study.sweep: expected lanes of at least 1, got 0"),
         ({"space": {"lr": 0.1}}, 'hfta.Study: expected a distribution or a list of values as "lr", got float'),
+        ({"epoch": 3}, 'hfta.Study.sweep: expected options of trials, epochs, lanes, metrics, metric, optimizer, optimizer_options, schedules, max_norm, split, sampler, pruner, early_stop, plan, recorded, keep_weights, checkpoint_every, callbacks, seed, new_space, got "epoch"'),
         ({"optimizer": "adamax"}, 'hfta.sweep: expected one of sgd, adam, adamw, adadelta as optimizer, got "adamax"'),
         ({"sampler": "tpe"}, None),
     ],

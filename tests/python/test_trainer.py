@@ -106,6 +106,15 @@ def test_trainer_leaves_torchs_random_numbers_alone():
     trainer.run(data(), epochs=1)
     assert torch.equal(before, torch.get_rng_state())
 
+    class Fails(hfta.Callback):
+        def on_step(self, trainer, report):
+            raise ValueError("mine")
+
+    _, fails = made(callbacks=[Fails()])
+    with pytest.raises(ValueError, match="mine") as error:
+        fails.run(data(), epochs=1)
+    assert torch.equal(before, torch.get_rng_state()), error
+
 
 def test_trainer_stops_lanes_early_and_drops_them():
     array, trainer = made(lanes=4, early_stop=hfta.EarlyStop(metric="accuracy", patience=1, maximize=True, min_delta=2.0))

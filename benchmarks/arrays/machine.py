@@ -17,61 +17,90 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def describe() -> dict:
+def describe(device: str = "cpu") -> dict:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor())
-    return {"processor": model, "cores": cores(), "system": platform.platform(), "python": platform.python_version(), "torch": torch.__version__}
+    facts = {"processor": model, "cores": cores(), "system": platform.platform(), "python": platform.python_version(), "torch": torch.__version__}
+    facts |= {"caches": cache_bytes(), "device": device}
+    return facts | ({"gpu": torch.cuda.get_device_name(device)} if device.startswith("cuda") else {})
 
 
-def cache_bytes() -> int:
-    """Of the largest cache."""
-    sizes = [p.read_text().strip() for p in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
-    return max((int(s[:-1]) * {"K": 1 << 10, "M": 1 << 20}[s[-1]] for s in sizes), default=32 << 20)
+def cache_bytes(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> dict[str, int]:
+    """Data caches by level ("L2") of a core, or that it has a part in."""
+    sizes = {}
+    for index in folder.glob("index*"):
+        if (index / "type").read_text().strip() != "Instruction":
+            text = (index / "size").read_text().strip()
+            sizes["L" + (index / "level").read_text().strip()] = int(text[:-1]) * {"K": 1 << 10, "M": 1 << 20}[text[-1]]
+    return dict(sorted(sizes.items()))
 
 
-def best_seconds(work, repeats: int = 7) -> float:
+def wait_for(device: str) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)
+
+
+def best_seconds(work, device: str = "cpu", repeats: int = 7) -> float:
     work()
+    wait_for(device)
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
         work()
+        wait_for(device)
         times.append(time.perf_counter() - start)
     return min(times)
 
 
-def peak_flops() -> float:
-    """Of float32 products on all cores."""
+def peak_flops(device: str = "cpu", dtype: torch.dtype = torch.float32) -> float:
+    """Of large products on all cores."""
     torch.set_num_threads(cores())
-    a, b = torch.randn(1536, 1536), torch.randn(1536, 1536)
-    return 2 * 1536**3 / best_seconds(lambda: a @ b)
+    size = 1536 if device == "cpu" else 8192
+    a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+    return 2 * size**3 / best_seconds(lambda: a @ b, device)
 
 
-def copy_bytes_per_second() -> float:
-    """Read and written, memory far larger than the caches."""
+def stream_bytes_per_second(working_set: int, device: str = "cpu") -> float:
+    """Read and written in place by all cores, each its own part of a working set of so many bytes, again and again: what passing once
+    over the weights and moments of all lanes costs where they lie (a core's cache, one that cores share, memory)."""
     torch.set_num_threads(cores())
-    a, b = torch.ones(1 << 26), torch.empty(1 << 26)
-    return 2 * a.nbytes / best_seconds(lambda: b.copy_(a))
+    values = torch.ones(max(1024, working_set // 4), device=device)
+    passes = max(1, (64 << 20) // values.nbytes)
+
+    def work() -> None:
+        for _ in range(passes):
+            values.mul_(1.0)
+
+    return 2 * values.nbytes * passes / best_seconds(work, device)
+
+
+def spread(values: list[float]) -> float:
+    """(Upper - lower quartile) / median."""
+    low, middle, high = statistics.quantiles(values, n=4)
+    return (high - low) / middle
 
 
 class Control:
     """A product timed before each repeat: its spread tells whether the machine's speed held."""
 
-    def __init__(self) -> None:
-        self.a, self.b, self.ms = torch.ones(512, 512), torch.ones(512, 512), []
+    def __init__(self, device: str = "cpu") -> None:
+        size = 512 if device == "cpu" else 4096
+        self.a, self.b, self.ms = torch.ones(size, size, device=device), torch.ones(size, size, device=device), []
+        self.device = device
 
     def run(self) -> None:
         torch.set_num_threads(cores())
         for _ in range(5):
             self.a @ self.b  # threads that slept wake up
+        wait_for(self.device)
         start = time.perf_counter()
         for _ in range(30):
             self.a @ self.b
+        wait_for(self.device)
         self.ms.append((time.perf_counter() - start) * 1e3)
 
     def spread(self) -> float:
-        """(Upper - lower quartile) / median."""
-        low, middle, high = statistics.quantiles(self.ms, n=4)
-        return (high - low) / middle
+        return spread(self.ms)
 
 
 def busy_seconds() -> float:

@@ -106,6 +106,12 @@ MODELS = {
 }
 
 
+# How far a way's weights may be from the loop's after four steps, as a part of what these moved: 1 % unless rounding alone makes more.
+# Adam's first steps are signs of the gradient nearly, so where a gradient is almost zero rounding turns its sign. `--check` measures both.
+LIMITS = {"resnet18": 0.05}
+BF16_LIMIT = 0.5
+
+
 @dataclass(frozen=True)
 class Workload:
     """A row: `lanes` models of one kind, trained on the same batches."""
@@ -113,19 +119,46 @@ class Workload:
     model: str
     batch: int
     lanes: int
+    device: str = "cpu"
+    dtype: str = "float32"
+    bf16: bool = False  # forward under autocast to bfloat16; weights and updates stay float32
+
+    @property
+    def limit(self) -> float:
+        """How far weights may be from the loop's after the checked steps (see LIMITS)."""
+        return LIMITS.get(self.model, 0.01)
+
+    @property
+    def bf16_limit(self) -> float:
+        return BF16_LIMIT
 
     @property
     def name(self) -> str:
         return f"{self.model} b{self.batch} x{self.lanes}"
 
     def build(self) -> nn.Module:
-        return MODELS[self.model][0]()
+        return MODELS[self.model][0]().to(self.device)
 
     def draw(self) -> tuple[Tensor, Tensor]:
         shape = MODELS[self.model][1]
         tokens = self.model == "transformer"
         x = torch.randint(1000, (self.batch, *shape)) if tokens else torch.randn(self.batch, *shape)
-        return x, torch.randint(CLASSES, (self.batch,))
+        return x.to(self.device), torch.randint(CLASSES, (self.batch,)).to(self.device)
+
+    def loss(self, net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        if not self.bf16:
+            return F.cross_entropy(net(x), y)
+        with torch.autocast(torch.device(self.device).type, torch.bfloat16):
+            return F.cross_entropy(net(x), y)
+
+    def wait(self) -> None:
+        """Until the device has done what it was given."""
+        if self.device.startswith("cuda"):
+            torch.cuda.synchronize(self.device)
+
+    def thread_counts(self, cores: int) -> list[int]:
+        """Those to choose among."""
+        return sorted({1, cores}) if self.device == "cpu" else [cores]
 
     def flops(self) -> float:
         """Of the products and convolutions of a training step of all lanes, counted by running one lane on meta tensors."""
@@ -139,6 +172,9 @@ class Workload:
     def parameters(self) -> int:
         return sum(math.prod(p.shape) for p in self.build().parameters()) * self.lanes
 
+
+SCALED = (("mlp-2-16", 32), ("mlp-784-32", 32), ("mlp-784-128", 32), ("cnn-16-32", 32), ("lenet5", 32), ("gru", 32), ("transformer", 32))
+LANES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 ROWS = [
     Workload("mlp-2-16", 32, 64),

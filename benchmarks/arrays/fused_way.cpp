@@ -1,0 +1,196 @@
+#include <array>
+#include <functional>
+#include <limits>
+#include <sstream>
+
+#include "hfta/hfta.h"
+#include "hfta/train/lane_gradients.h"
+#include "hfta/train/recorded_evaluation.h"
+#include "hfta/train/recorded_function.h"
+#include "way.h"
+
+namespace hfta::bench {
+namespace {
+
+using at::Tensor;
+using nlohmann::json;
+using Module = torch::nn::Module;
+using Inputs = std::array<train::Input, 2>;
+
+Inputs inputs_of(const Batches::value_type& batch) { return {train::Input{batch.first}, train::Input{batch.second}}; }
+
+/// The least time of a few calls, after one to warm up.
+double best_ms(const std::function<void()>& call, int repeats) {
+  call();
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < repeats; ++i) {
+    const auto start = now_ms();
+    call();
+    best = std::min(best, now_ms() - start);
+  }
+  return best;
+}
+
+double timed_ms(const std::function<void()>& call) {
+  const auto start = now_ms();
+  call();
+  return now_ms() - start;
+}
+
+/// Nodes of the first program that a recorded function runs.
+std::int64_t nodes_of(train::RecordedFunction& function) {
+  std::istringstream text(function.print());
+  std::string word;
+  std::int64_t nodes = 0;
+  text >> word >> nodes;
+  return nodes;
+}
+
+/// What a node costs where its kernel has nothing to do: sums of single numbers, replayed.
+double node_ms() {
+  const auto run_ms = [](std::int64_t nodes) {
+    Array<torch::nn::Linear> array(1, [](std::int64_t) { return torch::nn::Linear(1, 1); });
+    train::RecordedFunction function({&array}, [&](std::int64_t lane, std::span<const Tensor> inputs) {
+      const at::NoGradGuard no_grad;
+      std::vector<Tensor> sums;
+      for (std::int64_t i = 0; i < nodes; ++i) sums.push_back(inputs[0] + array.lane_parameters(lane)[0]);
+      return sums;
+    }, {});
+    const std::array<train::Input, 1> input{train::Input{at::ones({1, 1})}};
+    const auto run = [&] { function.run(input, [](auto, auto, auto) {}); };
+    run();
+    return best_ms([&] { for (int i = 0; i < 100; ++i) run(); }, 20) / 100;
+  };
+  return std::max(0.0, (run_ms(256) - run_ms(128)) / 128);
+}
+
+class Fused final : public Way {
+ public:
+  explicit Fused(const Settings& settings)
+      : settings_(settings), array_(settings.lanes, [&](std::int64_t) { return settings.workload.build(); }) {
+    array_.to(c10::Device(settings.device));
+    if (settings.optimizer == "sgd")
+      optimizer_ = std::make_unique<optim::SGD>(array_, optim::SGDOptions{.lr = kRate, .momentum = 0.9});
+    else
+      optimizer_ = std::make_unique<optim::Adam>(array_, optim::AdamOptions{.lr = kRate});
+    step_ = [this](std::int64_t lane, std::span<const Tensor> inputs) {
+      return train::StepResult{loss_of(settings_, *array_.module(lane), inputs[0], inputs[1])};
+    };
+    runner_ = std::make_unique<train::Runner>(arrays(), *optimizer_, step_);
+    const auto& plan = settings.plan;
+    if (!plan.is_object()) return;
+    runner_->set_plan({.width = plan.value("width", std::int64_t{1}),
+                       .workers = plan.value("workers", std::int64_t{1}),
+                       .intra_op_threads = plan.value("threads", 1),
+                       .recorded = plan.value("recorded", true),
+                       .device = settings.device});
+  }
+
+  void steps(const Batches& batches, std::int64_t count) override {
+    for (std::int64_t i = 0; i < count; ++i) (*runner_)(inputs_of(batches[i % batches.size()]));
+    wait_for(settings_);
+  }
+
+  std::vector<Tensor> lane_parameters(std::int64_t lane) const override { return array_.lane_parameters(lane); }
+
+  json settle(const Batches& batches) override {
+    json note;
+    if (!settings_.plan.is_object()) {
+      const auto result = runner_->choose_plan(inputs_of(batches[0]), space());
+      note["search_seconds"] = result.seconds;
+      note["explanation"] = result.explanation;
+    }
+    note["plan"] = describe(runner_->plan());
+    return note;
+  }
+
+  json costs(const Batches& batches, const std::string& folder) override {
+    const auto plan = runner_->plan();
+    json result = shares(batches, plan);
+    result["evaluation_ms"] = evaluation_ms(batches[0], plan);
+    checkpoint(folder, plan, result);
+    refill(batches[0], result);
+    return result;
+  }
+
+ private:
+  std::vector<lanes::ArrayBase*> arrays() { return {&array_}; }
+
+  plan::SearchSpace space() const {
+    const bool is_cpu = array_.device().is_cpu();
+    return {.lanes = settings_.lanes, .cores = is_cpu ? settings_.cores : 1, .device = array_.device().str(), .precision = settings_.is_double ? "float64" : "float32"};
+  }
+
+  /// Forward alone, forward and backward, and whole steps, in turn; what a group's nodes cost without their kernels.
+  json shares(const Batches& batches, const plan::Plan& plan) {
+    const auto inputs = inputs_of(batches[0]);
+    train::RecordedFunction forward(arrays(), [this](std::int64_t lane, std::span<const Tensor> given) {
+      const at::NoGradGuard no_grad;
+      return std::vector<Tensor>{step_(lane, given).loss};
+    }, plan);
+    train::LaneGradients gradients(arrays(), arrays(), step_);
+    train::RecordedFunction backward(arrays(), [&](std::int64_t lane, std::span<const Tensor> given) { return gradients.run(lane, given); }, plan);
+    const auto nothing = [](auto, auto, auto) {};
+    const std::array<std::function<void()>, 3> parts{[&] { forward.run(inputs, nothing); }, [&] { backward.run(inputs, nothing); }, [&] { (*runner_)(inputs); }};
+    std::array<double, 3> ms{};
+    for (int round = 0; round < 3; ++round)
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        const auto once = timed_ms(parts[i]);
+        const auto taken = best_ms([&] { parts[i](), wait_for(settings_); }, std::clamp(static_cast<int>(100 / once), 3, 200));
+        ms[i] = round == 0 ? taken : std::min(ms[i], taken);
+      }
+    const auto groups_of_worker = (plan::groups(plan, settings_.lanes) + plan.workers - 1) / plan.workers;
+    const auto nodes = nodes_of(backward);
+    return {{"forward_ms", ms[0]}, {"backward_ms", std::max(0.0, ms[1] - ms[0])}, {"update_ms", std::max(0.0, ms[2] - ms[1])}, {"step_ms", ms[2]},
+            {"nodes", nodes}, {"dispatch_ms", static_cast<double>(nodes * groups_of_worker) * node_ms()}, {"plan", describe(plan)}};
+  }
+
+  double evaluation_ms(const Batches::value_type& batch, const plan::Plan& plan) {
+    array_.eval();
+    train::RecordedEvaluation evaluation(arrays(), [this](std::int64_t lane, std::span<const Tensor> inputs) {
+      return std::vector<Tensor>{settings_.workload.forward(*array_.module(lane), inputs[0])};
+    }, plan);
+    const std::array<train::Input, 1> input{train::Input{batch.first}};
+    const auto ms = best_ms([&] { evaluation(input), wait_for(settings_); }, 20);
+    array_.train();
+    return ms;
+  }
+
+  void checkpoint(const std::string& folder, const plan::Plan& plan, json& result) {
+    train::TrainerOptions options;
+    options.epochs = 2;
+    options.plan = plan;
+    train::Trainer trainer(arrays(), *optimizer_, step_, options);
+    const auto path = folder + "/array.ckpt";
+    result["checkpoint_write_ms"] = best_ms([&] { trainer.save(path); }, 2);
+    result["checkpoint_read_ms"] = best_ms([&] { trainer.resume(path); }, 2);
+  }
+
+  /// Half of the lanes leave, others take their places; each time the next step records anew.
+  void refill(const Batches::value_type& batch, json& result) {
+    if (settings_.lanes < 2) return;
+    std::vector<std::int64_t> kept;
+    std::vector<std::uint64_t> seeds;
+    for (std::int64_t lane = 0; lane < settings_.lanes; ++lane)
+      lane % 2 == 0 ? kept.push_back(lane) : seeds.push_back(1000 + lane);
+    const auto step = [&] { (*runner_)(inputs_of(batch)), wait_for(settings_); };
+    result["drop_ms"] = timed_ms([&] { array_.keep(kept); });
+    result["step_after_drop_ms"] = timed_ms(step);
+    result["refill_ms"] = timed_ms([&] { array_.append(seeds); });
+    result["step_after_refill_ms"] = timed_ms(step);
+  }
+
+  Settings settings_;
+  Array<std::shared_ptr<Module>> array_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  train::LaneStep step_;
+  std::unique_ptr<train::Runner> runner_;
+};
+
+}  // namespace
+
+json Way::costs(const Batches&, const std::string&) { throw Unsupported("arrays_way: only the array tells its costs"); }
+
+std::unique_ptr<Way> make_fused(const Settings& settings) { return std::make_unique<Fused>(settings); }
+
+}  // namespace hfta::bench

@@ -1,0 +1,73 @@
+"""Files of results: rows by name, each with its own date and machine, so that a table may be recorded in parts."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import subprocess
+from pathlib import Path
+
+FORMAT = 2
+
+
+def commit(folder: Path) -> str:
+    """The checkout's commit; "+" where files were changed since, empty outside a checkout."""
+
+    def git(*arguments: str) -> str:
+        try:
+            return subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True).stdout.strip()
+        except (OSError, subprocess.CalledProcessError):
+            return ""
+
+    name = git("rev-parse", "--short=12", "HEAD")
+    return name + "+" if name and git("status", "--porcelain", "--untracked-files=no") else name
+
+
+def stamped(row: dict, facts: dict, folder: Path) -> dict:
+    """The row with where and when it was measured."""
+    now = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)
+    return row | {"date": now.isoformat(), "commit": commit(folder), "machine": facts}
+
+
+def read(path: Path) -> list[dict]:
+    """Rows of a file; none where there is no file, or one of another format."""
+    if not path.exists():
+        return []
+    content = json.loads(path.read_text())
+    if content.get("format") != FORMAT:
+        print(f"bench: {path} is of format {content.get('format')}, not {FORMAT}: it is written anew")
+        return []
+    return content["rows"]
+
+
+def merged(old: list[dict], new: list[dict], order: list[str]) -> list[dict]:
+    """New rows in the place of old ones of their name; in this order, rows that it does not name at the end."""
+    rows = {row["row"]: row for row in [*old, *new]}
+    places = {name: place for place, name in enumerate(order)}
+    return sorted(rows.values(), key=lambda row: places.get(row["row"], len(places)))
+
+
+def recordable(rows: list[dict], force: bool) -> tuple[list[dict], list[str]]:
+    """Rows that may be recorded (disturbed ones only when forced, and marked by their reason), and the names of the others."""
+    kept = [row for row in rows if force or not row.get("disturbed")]
+    return kept, [row["row"] for row in rows if not force and row.get("disturbed")]
+
+
+def write(path: Path, rows: list[dict]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".json.new")
+    temporary.write_text(json.dumps({"format": FORMAT, "rows": rows}, indent=1) + "\n")
+    temporary.replace(path)
+
+
+def record(path: Path, new: list[dict], order: list[str], force: bool) -> list[dict]:
+    """Merges what may be recorded into the file. Returns all its rows. Ends the program with an error where rows were refused."""
+    kept, refused = recordable(new, force)
+    rows = read(path)
+    if kept:
+        rows = merged(rows, kept, order)
+        write(path, rows)
+        print(f"written: {path} ({', '.join(row['row'] for row in kept)})")
+    if refused:
+        raise SystemExit(f"bench: not recorded: disturbed while running {', '.join(refused)}; --force records all the same and marks the rows")
+    return rows

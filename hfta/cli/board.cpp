@@ -124,6 +124,7 @@ std::string duration(double seconds) {
 }
 
 std::string rounded(double value) {
+  if (std::isnan(value)) return "nan";  // whatever its sign
   char text[40];
   std::snprintf(text, sizeof text, "%.4g", value);
   return text;

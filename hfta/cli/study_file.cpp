@@ -163,8 +163,10 @@ std::optional<std::int64_t> whole_or_auto(TomlTable& table, const std::string& k
 PlanSection read_plan(TomlTable table) {
   PlanSection plan;
   plan.device = table.text("device").value_or(plan.device);
-  const bool is_known = plan.device == "cpu" || plan.device == "cuda" || plan.device.starts_with("cuda:");
-  if (!is_known) table.fail("device", "expected cpu, cuda or cuda:<number>, got '" + plan.device + "'");
+  plan.device_place = table.place("device");
+  const auto is_number = [](const std::string& text) { return !text.empty() && text.size() < 4 && text.find_first_not_of("0123456789") == std::string::npos; };
+  if (plan.device != "cpu" && plan.device != "cuda" && !(plan.device.starts_with("cuda:") && is_number(plan.device.substr(5))))
+    table.fail("device", "expected cpu, cuda or cuda:<number>, got '" + plan.device + "'");
   plan.precision = table.one_of("precision", {"float32", "float64"}).value_or(plan.precision);
   plan.width = whole_or_auto(table, "width");
   plan.workers = whole_or_auto(table, "workers");
@@ -227,7 +229,7 @@ StudyFile read_study_file(const std::string& path) {
   std::ifstream stream(path, std::ios::binary);
   std::ostringstream text;
   // A folder opens, and fails at the first read only.
-  HFTA_CHECK(stream && text << stream.rdbuf(), path, ": expected a study file that can be read");
+  HFTA_CHECK(stream && (stream.peek() == std::ifstream::traits_type::eof() || text << stream.rdbuf()) && !stream.bad(), path, ": expected a study file that can be read");
   return parse_study_file(text.str(), path);
 }
 

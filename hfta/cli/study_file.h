@@ -87,6 +87,7 @@ struct SpaceEntry {
 
 struct PlanSection {
   std::string device = "cpu";
+  std::string device_place;
   std::string precision = "float32";
   std::optional<std::int64_t> width, workers, threads;  ///< Empty: chosen by timing.
   std::optional<bool> recorded;                         ///< Empty: recorded where it works and is faster.

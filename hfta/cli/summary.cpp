@@ -49,7 +49,8 @@ Json json_of(const Summary& summary) {
     json["best"]["test"] = nullptr;
     if (summary.test) json["best"]["test"] = {{"accuracy", summary.test->at("accuracy")}, {"loss", summary.test->at("validation_loss")}};
   }
-  json["model_steps_per_second"] = speed(summary.board);
+  const auto rate = speed(summary.board);
+  json["model_steps_per_second"] = rate > 0 ? Json(rate) : Json(nullptr);
   json["speedup"] = nullptr;
   if (const auto* plan = measured(summary)) {
     json["speedup"] = plan->alone_ms / plan->array_ms;

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/eq.h>
 
 #include <algorithm>
@@ -37,6 +38,16 @@ base::Option option_of(const tune::Value& value) {
       value);
 }
 
+/// The values that reach furthest: all of a choice, both ends of a range.
+std::vector<base::Option> extremes(const SpaceEntry& entry) {
+  std::vector<base::Option> options;
+  for (const auto& value : entry.values) options.push_back(option_of(value));
+  if (entry.type == "choice") return options;
+  for (const double end : {entry.low, entry.high})
+    options.push_back(entry.type == "int" || entry.type == "int_log" ? base::Option(static_cast<std::int64_t>(end)) : base::Option(end));
+  return options;
+}
+
 double number_of(const tune::Value& value) {
   if (const auto* flag = std::get_if<bool>(&value)) return *flag;
   if (const auto* whole = std::get_if<std::int64_t>(&value)) return static_cast<double>(*whole);
@@ -67,6 +78,14 @@ class OwnLoader final : public train::BatchSource {
 
 std::unique_ptr<train::BatchSource> evaluation_source(const data::Dataset& dataset, const c10::Device& device) {
   return std::make_unique<OwnLoader>(dataset, data::LoaderOptions{.batch_size = std::min(kEvaluationBatch, dataset.size()), .shuffle = false, .device = device});
+}
+
+void check_device(const PlanSection& plan) {
+  try {
+    at::empty({1}, at::TensorOptions(at::kByte).device(c10::Device(plan.device)));
+  } catch (const c10::Error&) {
+    throw InvalidArgument(base::message(plan.device_place, ": [plan] device: expected a device that is there, got '", plan.device, "'"));
+  }
 }
 
 /// A model that changes with the precision wants data that does too.
@@ -105,23 +124,40 @@ LaneSetup lane_setup(const StudyFile& file, const tune::Trial& trial) {
 
 TrialMaker::TrialMaker(const StudyFile& file, StudyData data) : file_(file), data_(std::move(data)), model_name_(file.model.name) {
   to_precision(data_, file.plan.precision);
+  check_device(file.plan);
+  // A fault is told before anything is trained.
   try {
     if (!file.model.plugin.empty()) {
       const auto names = registry_.load_plugin(file.model.plugin);
       HFTA_CHECK(!model_name_.empty() || names.size() == 1, "expected name = one of ", base::list(names), " of the plug-in, got none");
       if (model_name_.empty()) model_name_ = names[0];
     }
-    // Builds once with the fixed options alone: a fault is told before anything is trained.
-    LaneSetup setup = lane_setup(file, tune::Trial{});
-    for (const auto& entry : file.space)
-      if (entry.target == Target::ModelOption) {
-        if (entry.type == "choice") setup.model[entry.key] = option_of(entry.values[0]);
-        else if (entry.type == "int" || entry.type == "int_log") setup.model[entry.key] = static_cast<std::int64_t>(entry.low);
-        else setup.model[entry.key] = entry.low;
-      }
-    model(setup);
+    model(first_setup());
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(base::message(file.model.place, ": [model] ", error.what()));
+  }
+  check_space();
+}
+
+LaneSetup TrialMaker::first_setup() const {
+  auto setup = lane_setup(file_, tune::Trial{});
+  for (const auto& entry : file_.space)
+    if (entry.target == Target::ModelOption && entry.when.empty()) setup.model[entry.key] = extremes(entry)[0];
+  return setup;
+}
+
+void TrialMaker::check_space() const {
+  for (const auto& entry : file_.space) {
+    if (entry.target != Target::ModelOption) continue;
+    auto setup = first_setup();
+    for (const auto& other : file_.space)
+      if (other.name == entry.when && other.target == Target::ModelOption) setup.model[other.key] = option_of(entry.when_values[0]);
+    for (const auto& value : extremes(entry)) try {
+        setup.model[entry.key] = value;
+        model(setup);
+      } catch (const InvalidArgument& error) {
+        throw InvalidArgument(base::message(entry.place, ": [space] ", entry.name, ": ", error.what()));
+      }
   }
 }
 

@@ -25,7 +25,7 @@ LaneSetup lane_setup(const StudyFile& file, const tune::Trial& trial);
 /// Makes the trials of a study trainable.
 class TrialMaker {
  public:
-  /// @throws InvalidArgument, with the place in the study file, for a model or an option that there is not.
+  /// @throws InvalidArgument, with the place in the study file, for a device, a model or an option that there is not.
   TrialMaker(const StudyFile& file, StudyData data);
 
   /// Trials of equal kind can be lanes of one array.
@@ -45,6 +45,10 @@ class TrialMaker {
 
  private:
   zoo::Model model(const LaneSetup& setup) const;
+  /// The fixed options with the first value of each searched one.
+  LaneSetup first_setup() const;
+  /// Tries the values that reach furthest. @throws InvalidArgument with the place of an entry that has one which the model refuses.
+  void check_space() const;
 
   const StudyFile& file_;
   StudyData data_;

@@ -130,7 +130,8 @@ class Course {
       record.epochs.push_back(std::move(metrics[lane]));
       if (epoch.failed_at()[lane] < 0) continue;
       record.state = LaneState::Failed;
-      record.reason = "the loss became NaN in epoch " + std::to_string(s_.epoch) + ", step " + std::to_string(epoch.failed_at()[lane]);
+      // People count from 1, as the live table and the study do.
+      record.reason = "the loss became NaN in epoch " + std::to_string(s_.epoch + 1) + ", step " + std::to_string(epoch.failed_at()[lane] + 1);
       say("lane " + std::to_string(record.id) + " failed: " + record.reason);
     }
     for (const auto& schedule : s_.options.schedules)

@@ -46,7 +46,8 @@ ArrayPlan plan_array(TrialArray& array, const TunerOptions& options, const std::
   ArrayPlan planned;
   if (const auto& fixed = known ? known : options.plan) {
     planned.plan = plan::fitted(*fixed, array.array->lanes());
-    planned.explanation = (known ? "as before: " : "as asked: ") + describe(planned.plan);
+    const auto lanes = array.array->lanes();
+    planned.explanation = (known ? "as before: " : planned.plan == *fixed ? "as asked: " : base::message("as asked, fitted to ", lanes, lanes == 1 ? " lane: " : " lanes: ")) + describe(planned.plan);
     runner.set_plan(planned.plan);
   } else {
     const auto found = runner.choose_plan(batch.inputs, space_of(*array.array, options), options.search);

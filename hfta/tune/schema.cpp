@@ -140,6 +140,7 @@ void create_schema(Database& database) {
 
 void check_schema(Database& database) {
   const auto& path = database.path();
+  if (is_empty(database)) throw Error(base::message("tune::Study: expected an Optuna study, got \"", path, "\", which is empty"));
   if (!has_table(database, "version_info") || !has_table(database, "studies"))
     throw Error(base::message("tune::Study: expected an Optuna study, got \"", path, "\", which has other tables"));
   auto version = database.prepare("SELECT schema_version FROM version_info");

@@ -296,7 +296,7 @@ class Trainer:
             record = self._lanes[self._ids[lane]]
             record.epochs.append({"loss": losses[lane], **metrics[lane]})
             if failed[lane] is not None:
-                record.state, record.reason = "failed", f"the loss became NaN in epoch {self._epoch}, step {failed[lane]}"
+                record.state, record.reason = "failed", f"the loss became NaN in epoch {self._epoch + 1}, step {failed[lane] + 1}"  # counted as people do
         for schedule in self._schedules:
             schedule.step()
         return running

@@ -79,6 +79,12 @@ TEST(BoardTest, ColourMarksTheBestAndTheFailed) {
   EXPECT_THAT(lines, ::testing::Contains(::testing::StartsWith("\033[31m    0  failed")));
 }
 
+TEST(RoundedTest, NanHasNoSign) {
+  EXPECT_EQ(rounded(std::numeric_limits<double>::quiet_NaN()), "nan");
+  EXPECT_EQ(rounded(-std::numeric_limits<double>::quiet_NaN()), "nan");
+  EXPECT_EQ(rounded(0.123456), "0.1235");
+}
+
 TEST(DurationTest, HasMinutesAndHours) {
   EXPECT_EQ(duration(7.4), "0:07");
   EXPECT_EQ(duration(765), "12:45");

@@ -63,6 +63,8 @@ TEST_F(SweepTest, JsonIsOneDocument) {
   EXPECT_TRUE(fs::exists(json["best"]["weights"].get<std::string>()));
   const auto status = Json::parse(hfta({"status", file, "-f", "json"}).out);
   EXPECT_EQ(status["trials"]["complete"], 4);
+  const auto again = Json::parse(hfta({"sweep", file, "-f", "json"}).out);
+  EXPECT_TRUE(again["model_steps_per_second"].is_null()) << "nothing was trained, so there is no speed";
   const auto best = Json::parse(hfta({"best", file, "-f", "json"}).out);
   EXPECT_EQ(best["number"], json["best"]["number"]);
   EXPECT_EQ(trials_of(file).size(), 4u);
@@ -263,6 +265,39 @@ TEST_F(FaultTest, UnknownModelAndOptionNameTheirPlace) {
   outcome = hfta({"sweep", file});
   EXPECT_EQ(outcome.code, 2);
   EXPECT_THAT(outcome.err, HasSubstr("hidden"));
+}
+
+TEST_F(FaultTest, ValueThatTheModelRefusesIsToldBeforeAnythingIsTrained) {
+  const auto line = [&](const std::string& space) {
+    const auto file = study_file("s", "trials = 4", space);
+    const auto outcome = hfta({"sweep", file});
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_FALSE(fs::exists(folder / "s"));
+    return outcome.err.starts_with("hfta: " + file) ? outcome.err.substr(6 + file.size()) : outcome.err;
+  };
+  EXPECT_EQ(line("dropout = {type = \"uniform\", low = 0.0, high = 1.5}"), ":12: [space] dropout: zoo::mlp: expected a finite number in [0, 1] as \"dropout\", got 1.5\n");
+  EXPECT_EQ(line("lr = [0.1]\ndropout = [0.1, 0.2, -1]"), ":13: [space] dropout: zoo::mlp: expected a finite number in [0, 1] as \"dropout\", got -1\n");
+  EXPECT_EQ(line("norm = [\"batch\", \"layr\"]"), ":12: [space] norm: zoo::mlp: expected one of none, batch, layer as \"norm\", got \"layr\"\n");
+}
+
+TEST_F(FaultTest, DeviceThatIsNotThereIsToldBeforeAnythingIsTrained) {
+  const auto file = study_file("s");
+  const auto text = bytes(file);
+  for (const std::string device : {"cuda:99", "cuda:x", "cuda:"}) {
+    auto with = text;
+    std::ofstream(file) << with.replace(with.find("[plan]\n"), 7, "[plan]\ndevice = \"" + device + "\"\n");
+    const auto outcome = hfta({"sweep", file});
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_EQ(outcome.err, "hfta: " + file + ":15: [plan] device: expected " + (device == "cuda:99" ? "a device that is there" : "cpu, cuda or cuda:<number>") + ", got '" + device + "'\n");
+    EXPECT_FALSE(fs::exists(folder / "s"));
+  }
+}
+
+TEST_F(FaultTest, EmptyFileSaysWhatItLacks) {
+  const auto file = (folder / "s.toml").string();
+  std::ofstream(file) << "";
+  EXPECT_EQ(hfta({"sweep", file}).err, "hfta: " + file + ": [data] kind: expected one of fashion_mnist, idx, csv, synthetic, got none\n");
 }
 
 TEST_F(FaultTest, FolderThatCannotBeMadeIsOneLine) {

@@ -19,38 +19,7 @@ name = "cnn"
 lr = {type = "loguniform", low = 1e-4, high = 0.1}
 )";
 
-/// The message that reading the text gives, "" when it is read.
-std::string refusal(const std::string& text) {
-  try {
-    parse_study_file(text, "s.toml");
-    return "";
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-}
-
-/// The short file with one line in place of another.
-std::string with(const std::string& from, const std::string& to) {
-  auto text = kShort;
-  return text.replace(text.find(from), from.size(), to);
-}
-
-TEST(StudyFileTest, ShortFileHasDefaults) {
-  const auto file = parse_study_file(kShort, "dir/mnist.toml");
-  EXPECT_EQ(file.study.name, "mnist");
-  EXPECT_TRUE(file.study.maximize);
-  EXPECT_FALSE(file.study.trials.has_value());
-  EXPECT_EQ(file.data.path, "/usr/share/datasets/fashion-mnist");
-  EXPECT_EQ(file.optimizer.name, "adam");
-  EXPECT_EQ(file.output.folder, "runs/mnist");
-  EXPECT_EQ(file.output.storage, "runs/mnist/study.db");
-  ASSERT_EQ(file.space.size(), 1u);
-  EXPECT_EQ(file.space[0].target, Target::Hyper);
-  EXPECT_EQ(file.space[0].low, 1e-4);
-}
-
-TEST(StudyFileTest, EveryKeyIsRead) {
-  const auto file = parse_study_file(R"(
+const std::string kLong = R"(
 [study]
 name = "n"
 sampler = "grid"
@@ -97,7 +66,40 @@ folder = "out"
 storage = "x.db"
 checkpoint_every = 2
 weights = "best"
-)", "s.toml");
+)";
+
+/// The message that reading the text gives, "" when it is read.
+std::string refusal(const std::string& text) {
+  try {
+    parse_study_file(text, "s.toml");
+    return "";
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+}
+
+/// The short file with one line in place of another.
+std::string with(const std::string& from, const std::string& to) {
+  auto text = kShort;
+  return text.replace(text.find(from), from.size(), to);
+}
+
+TEST(StudyFileTest, ShortFileHasDefaults) {
+  const auto file = parse_study_file(kShort, "dir/mnist.toml");
+  EXPECT_EQ(file.study.name, "mnist");
+  EXPECT_TRUE(file.study.maximize);
+  EXPECT_FALSE(file.study.trials.has_value());
+  EXPECT_EQ(file.data.path, "/usr/share/datasets/fashion-mnist");
+  EXPECT_EQ(file.optimizer.name, "adam");
+  EXPECT_EQ(file.output.folder, "runs/mnist");
+  EXPECT_EQ(file.output.storage, "runs/mnist/study.db");
+  ASSERT_EQ(file.space.size(), 1u);
+  EXPECT_EQ(file.space[0].target, Target::Hyper);
+  EXPECT_EQ(file.space[0].low, 1e-4);
+}
+
+TEST(StudyFileTest, EveryKeyIsRead) {
+  const auto file = parse_study_file(kLong, "s.toml");
   EXPECT_FALSE(file.study.maximize);
   EXPECT_EQ(file.study.seed, 3u);
   EXPECT_EQ(file.study.trials, 5);

@@ -160,7 +160,7 @@ def test_a_trial_of_nan_fails_and_the_others_complete(tmp_path):
     states = {trial.parameters["scale"]: trial.state for trial in study.trials}
     assert states == {1.0: "COMPLETE", 2.0: "COMPLETE", 0.0: "FAIL"}
     failed = next(trial for trial in study.trials if trial.state == "FAIL")
-    assert failed.user_attributes["hfta:reason"] == "the loss became NaN in epoch 0, step 0"
+    assert failed.user_attributes["hfta:reason"] == "the loss became NaN in epoch 1, step 1"
     assert not study.weights(failed.number).exists()
 
 

@@ -147,7 +147,7 @@ def test_trainer_marks_a_lane_of_nan_failed_and_others_do_not_notice():
         array.lane(1).b.weight[0, 0] = float("nan")
     records = trainer.run(data(), epochs=2)
     assert [lane.state for lane in records] == ["finished", "failed", "finished"]
-    assert records[1].reason == "the loss became NaN in epoch 0, step 0"
+    assert records[1].reason == "the loss became NaN in epoch 1, step 1"
     for id in (0, 2):
         for name, tensor in healthy.lane(id).state_dict().items():
             assert torch.equal(tensor, array.lane(trainer.ids.index(id)).state_dict()[name]), name

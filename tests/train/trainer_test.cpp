@@ -95,7 +95,7 @@ TEST(TrainerTest, FailedLaneIsMarkedAndChangesNoBitOfTheOthers) {
     EXPECT_EQ(poisoned.go(poison), RunStatus::Finished);
     const auto& failed = poisoned.trainer.lanes()[1];
     EXPECT_EQ(failed.state, LaneState::Failed);
-    EXPECT_EQ(failed.reason, "the loss became NaN in epoch 1, step 0");
+    EXPECT_EQ(failed.reason, "the loss became NaN in epoch 2, step 1");
     ASSERT_EQ(failed.epochs.size(), 2U);
     EXPECT_TRUE(std::isnan(failed.epochs[1].at("loss")));
     EXPECT_EQ(ended.front(), (std::pair<std::int64_t, std::int64_t>{1, 1}));

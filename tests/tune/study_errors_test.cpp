@@ -13,7 +13,7 @@ namespace study_errors_test {
 
 class StudyErrorsTest : public StudyFolder {
  protected:
-  std::string quoted(const std::string& name = "s.db") const { return "\"" + path(name) + "\""; }
+  std::string quoted(const std::string& name = "s.db") const { return base::message('"', path(name), '"'); }
 };
 
 Parameters parameters() { return {{"lr", uniform(0, 1), 0.5}}; }
@@ -82,6 +82,14 @@ TEST_F(StudyErrorsTest, ADatabaseOfSomethingElseIsLeftAsItIs) {
   const auto text = "tune::Study: expected an Optuna study, got " + quoted() + ", which has other tables";
   EXPECT_EQ(message_of<Error>([&] { Study::create(path()); }), text);
   EXPECT_EQ(message_of<Error>([&] { Study::read(path()); }), text);
+}
+
+TEST_F(StudyErrorsTest, AFileWithoutAnythingInItIsNoStudyYet) {
+  { Database empty(path(), Access::Create, std::chrono::seconds(1)); }
+  const auto text = "tune::Study: expected an Optuna study, got " + quoted() + ", which is empty";
+  EXPECT_EQ(message_of<Error>([&] { Study::read(path()); }), text);
+  EXPECT_EQ(message_of<Error>([&] { Study::open(path()); }), text);
+  EXPECT_TRUE(Study::create(path()).trials().empty()) << "a full disk may have left it: the same command goes on";
 }
 
 TEST_F(StudyErrorsTest, AnotherSchemaIsRefusedAndLeftAsItIs) {

@@ -126,6 +126,12 @@ void Optimizer::set(const std::string& name, const PerLane& value) {
   for (std::size_t g = 0; g < groups(); ++g) state_->set(g, hyper, value);
 }
 
+Hypers Optimizer::hypers() const {
+  Hypers now;
+  for (const auto& group : state_->groups) now.push_back(group.hyper);
+  return now;
+}
+
 std::vector<std::string> Optimizer::hyper_names() const {
   std::vector<std::string> names;
   for (const auto& h : state_->definition.hyper) names.push_back(h.name);

@@ -28,6 +28,9 @@ struct ParameterGroup {
 /// Bias, norm and other parameters of at most one axis, without weight decay.
 ParameterGroup without_decay();
 
+/// Hyper-parameters of all lanes at one time: `[group]`, then `[lane][hyper]` flat.
+using Hypers = std::vector<std::vector<double>>;
+
 /// Ways to compute an update.
 enum class UpdateLowering {
   Rows,     ///< Our kernels: one pass over each lane's row. CPU, float and double; the others are updated as `Stacked`.
@@ -55,6 +58,8 @@ class Optimizer : public lanes::LaneFollower {
   void set(const std::string& name, std::int64_t lane, double value, std::size_t group = 0);
   void set(const std::string& name, const PerLane& value);  ///< All groups.
   std::vector<std::string> hyper_names() const;
+  /// All lanes' values as they are now, for an update that runs later.
+  Hypers hypers() const;
   std::size_t groups() const;
   /// The group of each parameter, in the array's order.
   const std::vector<std::size_t>& group_of_parameters() const;
@@ -65,7 +70,8 @@ class Optimizer : public lanes::LaneFollower {
   /// Updates lanes `[first, first + width)` from gradients `[width, ...]`, one entry per parameter of the array (undefined: skipped),
   /// each lane's multiplied by its entry of `scales`, if there are any. Only reads the gradients.
   /// Lanes are independent: may run for disjoint lanes on several threads at once.
-  void update(std::int64_t first, std::int64_t width, std::span<const at::Tensor> gradients, std::span<const double> scales = {});
+  /// @param hypers of all lanes, where the present ones are not meant.
+  void update(std::int64_t first, std::int64_t width, std::span<const at::Tensor> gradients, std::span<const double> scales = {}, const Hypers* hypers = nullptr);
   /// Updates all lanes from the gradients on the array, stacked ones or the lanes' own; a lane without a gradient is skipped.
   void step();
   void zero_grad();

@@ -41,9 +41,10 @@ struct Optimizer::Pass {
   State& state;
   std::int64_t first, width;
   std::span<const double> scales;
+  const Hypers* hypers;  ///< The optimizer's own where null.
 
-  Pass(Optimizer& of, std::int64_t from, std::int64_t count, std::span<const double> factors)
-      : optimizer(of), state(*of.state_), first(from), width(count), scales(factors) {
+  Pass(Optimizer& of, std::int64_t from, std::int64_t count, std::span<const double> factors, const Hypers* given)
+      : optimizer(of), state(*of.state_), first(from), width(count), scales(factors), hypers(given) {
     const auto entries = state.groups.size() * static_cast<std::size_t>(width);
     auto& room = scratch();
     if (room.numbers.size() < entries) room.numbers.resize(entries), room.made.resize(entries);
@@ -71,7 +72,7 @@ struct Optimizer::Pass {
       const auto step = of.steps[static_cast<std::size_t>(lane)] + 1;
       const bool has_state = of.has_state[static_cast<std::size_t>(lane)] != 0;
       if (made[l] != 2 * step + has_state) {
-        const auto hyper = state.hyper(group, lane);
+        const auto hyper = hypers ? std::span((*hypers)[group]).subspan(static_cast<std::size_t>(lane) * state.hypers(), state.hypers()) : state.hyper(group, lane);
         for (std::size_t h = 0; h < hyper.size(); ++h)
           HFTA_CHECK(!std::isnan(hyper[h]), state.title(), ": expected ", state.definition.hyper[h].name, " to be set for added lane ", lane, ", got none");
         result[l] = optimizer.numbers(hyper, step, has_state);
@@ -159,12 +160,12 @@ StackedNumbers::StackedNumbers(const LaneNumbers* numbers, std::int64_t width, c
   begins = table.select(0, static_cast<std::int64_t>(kColumns.size()) + 1).view(shape).to(at::kBool);
 }
 
-void Optimizer::update(std::int64_t first, std::int64_t width, std::span<const at::Tensor> gradients, std::span<const double> scales) {
+void Optimizer::update(std::int64_t first, std::int64_t width, std::span<const at::Tensor> gradients, std::span<const double> scales, const Hypers* hypers) {
   auto& s = *state_;
   HFTA_CHECK(first >= 0 && width >= 0 && first + width <= s.array.lanes(), s.title(), ": expected lanes within 0 to ", s.array.lanes() - 1, ", got ", width, " from ", first);
   HFTA_CHECK(gradients.size() == s.parameters.size(), s.title(), ": expected one gradient for each of ", s.parameters.size(), " parameters, got ", gradients.size());
   HFTA_CHECK(scales.empty() || static_cast<std::int64_t>(scales.size()) == width, s.title(), ": expected one scale for each of ", width, " lanes, got ", scales.size());
-  const Pass pass(*this, first, width, scales);
+  const Pass pass(*this, first, width, scales, hypers);
   for (std::size_t p = 0; p < gradients.size(); ++p)
     if (gradients[p].defined()) pass.check(p, gradients[p], width);
   for (std::size_t p = 0; p < gradients.size(); ++p)
@@ -177,7 +178,7 @@ void Optimizer::step() {
   auto& s = *state_;
   s.array.stack_gradients();
   const auto lanes = s.array.lanes();
-  const Pass pass(*this, 0, lanes, {});
+  const Pass pass(*this, 0, lanes, {}, nullptr);
   std::vector<bool> updated(static_cast<std::size_t>(lanes));
   const auto has_gradient = [&](std::size_t p, std::int64_t lane) { return s.array.lane_parameters(lane)[p].grad().defined(); };
   for (std::size_t p = 0; p < s.parameters.size(); ++p) {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -49,7 +50,7 @@ auto unlocked(Body&& body) {
   }
 }
 
-std::span<PyObject* const> arguments_of(const py::args& args) {
+std::span<PyObject* const> arguments_of(const py::tuple& args) {
   return {&PyTuple_GET_ITEM(args.ptr(), 0), static_cast<std::size_t>(PyTuple_GET_SIZE(args.ptr()))};
 }
 
@@ -149,12 +150,26 @@ class Step : public Recorded {
     const Inputs inputs(arguments_of(args));
     look(inputs);
     const auto output = unlocked([&] {
-      if (to_choose_ && called_ && step_.pending() == 0) choose(inputs.tensors);
+      if (to_choose_ && called_ && step_.pending() == 0) choose(inputs.tensors, 1);
       auto result = step_(inputs.tensors);
       called_ = true;
       return result;
     });
     return code_->nest(output);
+  }
+
+  /// Steps on batches in turn; neighbours that are nested alike are made together.
+  py::list run(const std::vector<py::tuple>& given) {
+    std::vector<Inputs> batches;
+    for (const auto& batch : given) batches.emplace_back(arguments_of(batch));
+    py::list results;
+    for (std::size_t first = 0, end; first < batches.size(); first = end) {
+      std::vector<train::Batch> together;
+      for (end = first; end < batches.size() && nested_alike(batches[first], batches[end]); ++end) together.push_back(batches[end].tensors);
+      look(batches[first]);
+      for (const auto& output : unlocked([&] { return run_together(together); })) results.append(code_->nest(output));
+    }
+    return results;
   }
 
   void set_plan(plan::Plan plan) {
@@ -172,39 +187,57 @@ class Step : public Recorded {
     return options;
   }
 
+  static bool nested_alike(const Inputs& a, const Inputs& b) { return bool(a.spec) == bool(b.spec) && (!a.spec || py::str(a.spec.get()).equal(py::str(b.spec.get()))); }
+
+  std::vector<train::StepOutput> run_together(std::span<const train::Batch> batches) {
+    std::vector<train::StepOutput> all, outputs;
+    if (to_choose_ && !called_) {
+      all.push_back(step_(batches[0]));
+      called_ = true;
+    }
+    const auto rest = batches.subspan(all.size());
+    if (rest.empty()) return all;
+    if (to_choose_ && step_.pending() == 0) choose(rest[0], static_cast<std::int64_t>(rest.size()));
+    step_.run(rest, outputs);
+    std::move(outputs.begin(), outputs.end(), std::back_inserter(all));
+    return all;
+  }
+
   plan::Plan even_share() const {
     const auto lanes = code_->arrays()[0]->lanes(), workers = std::min<std::int64_t>(at::get_num_threads(), lanes);
     return {.width = (lanes + workers - 1) / workers, .workers = workers};
   }
 
-  double measure(std::span<const train::Input> inputs, const plan::Plan& plan) {
+  /// Milliseconds of an update by the plan, where so many steps are made together.
+  double measure(std::span<const train::Input> inputs, const plan::Plan& plan, std::int64_t together) {
     using Clock = std::chrono::steady_clock;
-    const auto update = [&] {
-      for (std::int64_t call = 0; call < accumulate_; ++call) step_(inputs);
-    };
+    const auto updates = std::max<std::int64_t>(together / accumulate_, 1);
+    const std::vector<train::Batch> batches(static_cast<std::size_t>(updates * accumulate_), train::Batch(inputs.begin(), inputs.end()));
+    std::vector<train::StepOutput> outputs;
+    const auto update = [&] { step_.run(batches, outputs); };
     step_.set_plan(plan);
     update();
     std::vector<double> ms;
     for (double seconds = 0; ms.empty() || (seconds < kMeasuredSeconds && ms.size() < 10); seconds += ms.back() / 1e3) {
       const auto before = Clock::now();
       update();
-      ms.push_back(std::chrono::duration<double, std::milli>(Clock::now() - before).count());
+      ms.push_back(std::chrono::duration<double, std::milli>(Clock::now() - before).count() / static_cast<double>(updates));
     }
     return plan::median(ms);
   }
 
-  void choose(std::span<const train::Input> inputs) {
+  void choose(std::span<const train::Input> inputs, std::int64_t together) {
     to_choose_ = false;
     const auto arrays = code_->arrays();
     const auto before = step_.plan();
-    const auto candidates = plan::candidates({.lanes = arrays[0]->lanes(), .cores = at::get_num_threads(), .plain = false});
+    const auto candidates = plan::candidates({.lanes = arrays[0]->lanes(), .cores = at::get_num_threads(), .plain = false, .steps = together});
     plan::Plan chosen = before;
     {
       const train::Undisturbed undisturbed(arrays, *optimizer_->optimizer);
       try {
         const auto result = plan::search(candidates, [&](const plan::Plan& plan) {
           undisturbed.restore_now();
-          return measure(inputs, plan);
+          return measure(inputs, plan, together);
         }, {.budget_seconds = kChoiceSeconds});
         chosen = result.plan;
         choice_ = result.explanation;
@@ -315,6 +348,7 @@ void bind_steps(py::module_& m) {
       .def(py::init<Recorded, OptimizerPtr, std::optional<Numbers>, std::int64_t, std::optional<plan::Plan>>(), py::arg("recorded"), py::arg("optimizer"),
            py::arg("max_norm"), py::arg("accumulate"), py::arg("plan"))
       .def("__call__", &Step::operator())
+      .def("run", &Step::run, py::arg("batches"))
       .def_property("plan", [](Step& s) { return s.step().plan(); }, [](Step& s, plan::Plan plan) { s.set_plan(std::move(plan)); })
       .def_property_readonly("choice", &Step::choice)
       .def_property_readonly("pending", [](Step& s) { return s.step().pending(); })

@@ -18,6 +18,16 @@ class TypedStep {
     const std::array<Input, sizeof...(inputs)> all{typed::input(inputs)...};
     return typed::step_output<Result>(step_(std::span<const Input>(all)));
   }
+  /// Recorded steps on batches in turn, `step.run({batch(x0, y0), batch(x1, y1)})`, as `RecordedStep::run`. @returns what as many calls give.
+  auto run(std::span<const Batch> batches) requires requires(Step& step, std::vector<StepOutput>& outputs) { step.run(batches, outputs); }
+  {
+    std::vector<StepOutput> outputs;
+    step_.run(batches, outputs);
+    std::vector<decltype(typed::step_output<Result>(StepOutput()))> results;
+    for (auto& output : outputs) results.push_back(typed::step_output<Result>(std::move(output)));
+    return results;
+  }
+  auto run(const std::vector<Batch>& batches) { return run(std::span<const Batch>(batches)); }
   Step& operator*() { return step_; }
   Step* operator->() { return &step_; }
   const Step* operator->() const { return &step_; }

@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "hfta/base/log.h"
@@ -32,23 +33,24 @@ Request Epoch::run() {
   state_.train_mode(true);
   source_.begin_epoch(state_.epoch);
   auto request = Request::GoOn;
-  for (;;) {
-    const auto batches = taken(source_, accumulate);
-    if (static_cast<std::int64_t>(batches.size()) < accumulate) {
-      if (!batches.empty())
-        base::log_once(base::LogLevel::Warning, "train::Trainer: the last " + std::to_string(batches.size()) +
-                                                    " batches of each epoch are left out: an update takes " + std::to_string(accumulate));
-      break;
-    }
-    for (const auto& batch : batches) {
-      const auto losses = state_.runner(state_.inputs_now(batch)).losses;
-      add(losses, batch.items);
-      request = std::max(request, asked(losses));
-      ++steps_;
-      if (request == Request::StopNow) return request;
-    }
-    for (const auto& schedule : state_.options.schedules)
-      if (schedule.each_update) schedule.step();
+  const auto& schedules = state_.options.schedules;
+  if (std::any_of(schedules.begin(), schedules.end(), [](const Scheduled& schedule) { return schedule.each_update; }))
+    after_update_ = [&schedules] {
+      for (const auto& schedule : schedules)
+        if (schedule.each_update) schedule.step();
+    };
+  for (bool more = true; more;) {
+    const auto wanted = accumulate * std::max<std::int64_t>(state_.steps_together() / accumulate, 1);
+    auto batches = taken(source_, wanted);
+    more = static_cast<std::int64_t>(batches.size()) == wanted;
+    const auto left_out = batches.size() % static_cast<std::size_t>(accumulate);
+    if (left_out > 0)
+      base::log_once(base::LogLevel::Warning, "train::Trainer: the last " + std::to_string(left_out) + " batches of each epoch are left out: an update takes " +
+                                                  std::to_string(accumulate));
+    batches.resize(batches.size() - left_out);
+    if (batches.empty()) break;
+    request = std::max(request, run(batches));
+    if (request == Request::StopNow) return request;
     if (all_failed()) break;
   }
   if (device_sums_.defined()) {
@@ -57,6 +59,22 @@ Request Epoch::run() {
       sums_[lane] = sums[0][static_cast<std::int64_t>(lane)].item<double>();
       if (sums[1][static_cast<std::int64_t>(lane)].item<double>() > 0) failed_at_[lane] = steps_ - 1;
     }
+  }
+  return request;
+}
+
+Request Epoch::run(const std::vector<TrainBatch>& batches) {
+  std::vector<Batch> inputs;
+  for (const auto& batch : batches) inputs.push_back(state_.inputs_now(batch));
+  std::vector<StepOutput> outputs;
+  const auto before = std::chrono::steady_clock::now();
+  state_.runner.run(inputs, outputs, after_update_);
+  state_.step_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - before).count() / static_cast<double>(batches.size());
+  auto request = Request::GoOn;
+  for (std::size_t i = 0; i < batches.size() && request != Request::StopNow; ++i) {
+    add(outputs[i].losses, batches[i].items);
+    request = std::max(request, asked(outputs[i].losses));
+    ++steps_;
   }
   return request;
 }

@@ -21,6 +21,8 @@ class Epoch {
   const std::vector<std::int64_t>& failed_at() const { return failed_at_; }
 
  private:
+  /// Steps on batches that end with an update. @returns what the callbacks ask for.
+  Request run(const std::vector<TrainBatch>& batches);
   void add(const at::Tensor& losses, std::int64_t items);
   bool all_failed() const;
   Request asked(const at::Tensor& losses) const;
@@ -28,6 +30,7 @@ class Epoch {
   Trainer::State& state_;
   BatchSource& source_;
   const Callbacks& callbacks_;
+  std::function<void()> after_update_{};
   std::int64_t steps_ = 0, items_ = 0;
   std::vector<double> sums_{};
   at::Tensor device_sums_{};  // Off the CPU, where reading each step's losses would make the host wait.

@@ -18,6 +18,7 @@ namespace hfta::train {
 namespace {
 
 using lanes::ArrayBase;
+using AfterEach = RecordedFunction::AfterEach;
 
 std::string signature(std::span<const Input> inputs, const std::vector<ArrayBase*>& arrays) {
   std::ostringstream out;
@@ -129,7 +130,7 @@ struct RecordedFunction::State {
   // ---- checks
 
   /// Compares the replay with the plain function on copies of the state of the first and the last lane.
-  void check(Recorded& recorded, std::span<const Input> inputs) {
+  void check(const Recorded& recorded, std::span<const Input> inputs) {
     auto& built = *recorded.now;
     const auto check_lane = [&](const Group& group, std::int64_t index) {
       check_replay(slots, function, inputs, group, index, *built.kinds[group.kind].of_worker[0], plan.intra_op_threads);
@@ -150,11 +151,10 @@ struct RecordedFunction::State {
 
   // ---- running
 
-  Recorded& recorded_for(std::span<const Input> inputs) {
+  Recorded& recorded_for(std::span<const Input> inputs, std::string wanted) {
     std::vector<std::uint64_t> now;
     for (const auto* array : slots.arrays()) now.push_back(array->generation());
     if (now != generations) recordings.clear(), generations = now;
-    auto wanted = signature(inputs, slots.arrays());
     if (options.context) wanted += options.context();
     auto found = std::find_if(recordings.begin(), recordings.end(), [&](const Recorded& r) { return r.signature == wanted; });
     if (found != recordings.end()) {
@@ -169,16 +169,28 @@ struct RecordedFunction::State {
     return recorded;
   }
 
-  void run_group(const Recorded& recorded, std::span<const Input> inputs, const Group& group, std::int64_t worker, const After& after) {
+  void run_group(const Recorded& recorded, std::span<const Batch> batches, const Group& group, std::int64_t worker, const AfterEach& after) {
     auto& executable = *recorded.now->kinds[group.kind].of_worker[worker];
-    executable.bind({slots.state(group.first, group.width), inputs_of_group(inputs, group.first, group.width), slots.generators(group.first, group.width)});
-    executable.run();
-    std::vector<at::Tensor> results;
-    for (std::size_t r = 0; r < executable.results(); ++r) {
-      const auto& result = executable.result(r);
-      results.push_back(group.width == 1 && result.defined() ? result.unsqueeze(0) : result);
+    program::Binding binding{slots.state(group.first, group.width), {}, slots.generators(group.first, group.width)};
+    for (std::size_t batch = 0; batch < batches.size(); ++batch) {
+      binding.inputs = inputs_of_group(batches[batch], group.first, group.width);
+      executable.bind(binding);
+      executable.run();
+      std::vector<at::Tensor> results;
+      for (std::size_t r = 0; r < executable.results(); ++r) {
+        const auto& result = executable.result(r);
+        results.push_back(group.width == 1 && result.defined() ? result.unsqueeze(0) : result);
+      }
+      after(batch, group.first, group.width, results);
     }
-    after(group.first, group.width, results);
+  }
+
+  void replay(const Recorded& recorded, std::span<const Batch> batches, const AfterEach& after) {
+    const auto count = static_cast<std::int64_t>(recorded.now->groups.size());
+    workers->each([&](std::int64_t worker) {
+      const at::NoGradGuard no_grad;
+      for (std::int64_t g = worker; g < count; g += workers->count()) run_group(recorded, batches, recorded.now->groups[g], worker, after);
+    });
   }
 };
 
@@ -192,18 +204,28 @@ RecordedFunction::RecordedFunction(std::vector<ArrayBase*> arrays, LaneFunction 
 
 RecordedFunction::~RecordedFunction() = default;
 
-void RecordedFunction::run(std::span<const Input> given, const After& after) {
+void RecordedFunction::run(std::span<const Input> inputs, const After& after) {
+  const Batch batch(inputs.begin(), inputs.end());
+  run_together({&batch, 1}, [&](std::size_t, std::int64_t first, std::int64_t width, std::span<const at::Tensor> results) { after(first, width, results); });
+}
+
+std::size_t RecordedFunction::run_together(std::span<const Batch> given, const AfterEach& after, const Before& before) {
   auto& state = *state_;
-  std::vector<Input> inputs;
-  for (const auto& input : given) inputs.push_back(bindable(input));
-  auto& recorded = state.recorded_for(inputs);
-  if (State::wants_check(*recorded.now, inputs)) state.check(recorded, inputs);
-  const auto workers = state.workers->count();
-  const auto groups = static_cast<std::int64_t>(recorded.now->groups.size());
-  state.workers->each([&](std::int64_t worker) {
-    const at::NoGradGuard no_grad;
-    for (std::int64_t g = worker; g < groups; g += workers) state.run_group(recorded, inputs, recorded.now->groups[g], worker, after);
-  });
+  std::vector<Batch> batches{bindable(given[0])};
+  const auto shapes = signature(batches[0], state.slots.arrays());
+  const auto& recorded = state.recorded_for(batches[0], shapes);
+  if (State::wants_check(*recorded.now, batches[0])) {
+    state.check(recorded, batches[0]);
+  } else {
+    while (batches.size() < given.size()) {
+      auto next = bindable(given[batches.size()]);
+      if (signature(next, state.slots.arrays()) != shapes) break;
+      batches.push_back(std::move(next));
+    }
+  }
+  if (before) before(batches.size());
+  state.replay(recorded, batches, after);
+  return batches.size();
 }
 
 const plan::Plan& RecordedFunction::plan() const { return state_->plan; }

@@ -44,6 +44,16 @@ class RecordedFunction {
   /// @throws Unsupported, before anything is changed, when the function cannot be recorded or a check does not agree; the line says why.
   void run(std::span<const Input> inputs, const After& after);
 
+  /// The same after the replay on batch `batch` of several.
+  using AfterEach = std::function<void(std::size_t batch, std::int64_t first, std::int64_t width, std::span<const at::Tensor> results)>;
+  /// Called before the first `count` batches are replayed together.
+  using Before = std::function<void(std::size_t count)>;
+
+  /// `run` on the first batch and on those that follow it with the same shapes: a group goes through them before its worker takes the next
+  /// group, so that what it works on stays in the worker's cache.
+  /// @returns how many batches were taken.
+  std::size_t run_together(std::span<const Batch> batches, const AfterEach& after, const Before& before = {});
+
   const plan::Plan& plan() const;
   /// Takes effect at the next run; programs recorded from lanes are kept. Lowerings in the plan are used; unknown ones are measured.
   void set_plan(plan::Plan plan);

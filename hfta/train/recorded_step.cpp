@@ -1,5 +1,7 @@
 #include "hfta/train/recorded_step.h"
 
+#include <iterator>
+
 #include "hfta/base/error.h"
 #include "hfta/train/lane_gradients.h"
 
@@ -20,16 +22,48 @@ struct RecordedStep::State {
 
   lanes::ArrayBase& array() const { return optimizer.array(); }
 
-  void update(std::int64_t first, std::int64_t width, std::span<const at::Tensor> gradients) const {
+  bool sums() const { return options.accumulate > 1; }
+  /// Whether the step on batch `batch` of a call ends with an update.
+  bool updates(std::size_t batch) const { return (pending + static_cast<std::int64_t>(batch) + 1) % options.accumulate == 0; }
+
+  void update(std::int64_t first, std::int64_t width, std::span<const at::Tensor> gradients, const optim::Hypers* hypers) const {
     if (!max_norm.empty()) optim::clip_gradients(gradients, std::vector<double>(max_norm.begin() + first, max_norm.begin() + first + width));
-    optimizer.update(first, width, gradients);
+    optimizer.update(first, width, gradients, {}, hypers);
   }
 
-  void update_from_sums(std::int64_t first, std::int64_t width) const {
+  /// The next sum begins with zeros.
+  void update_from_sums(std::int64_t first, std::int64_t width, const optim::Hypers* hypers) const {
     std::vector<at::Tensor> gradients;
     for (const auto& parameter : array().parameters())
       gradients.push_back(parameter.tensor.grad().defined() ? parameter.tensor.grad().narrow(0, first, width) : at::Tensor());
-    update(first, width, gradients);
+    update(first, width, gradients, hypers);
+    for (auto& gradient : gradients)
+      if (gradient.defined()) gradient.zero_();
+  }
+
+  /// Steps on the batches that are taken together; adds their outputs.
+  void run(std::span<const Batch> batches, std::vector<StepOutput>& outputs, const std::function<void()>& after_update) {
+    if (options.max_norm) max_norm = options.max_norm->of_lanes(array().lanes(), "train::record: max_norm");
+    std::vector<StepOutput> now(batches.size());
+    std::vector<optim::Hypers> hypers(batches.size());  // of each update, where they may change from one to the next
+    const auto taken = function.run_together(
+        batches,
+        [&](std::size_t batch, std::int64_t first, std::int64_t width, std::span<const at::Tensor> results) {
+          const auto* of_update = hypers[batch].empty() ? nullptr : &hypers[batch];
+          lane.collect(now[batch], first, results);
+          if (sums()) lane.accumulate(first, results);
+          if (updates(batch)) sums() ? update_from_sums(first, width, of_update) : update(first, width, lane.gradients(results), of_update);
+        },
+        [&](std::size_t count) {
+          for (std::size_t batch = 0; after_update && batch < count; ++batch) {
+            if (!updates(batch)) continue;
+            hypers[batch] = optimizer.hypers();
+            after_update();
+          }
+        });
+    if (sums() && updates(taken - 1)) array().zero_grad();
+    pending = (pending + static_cast<std::int64_t>(taken)) % options.accumulate;
+    outputs.insert(outputs.end(), std::make_move_iterator(now.begin()), std::make_move_iterator(now.begin() + static_cast<std::ptrdiff_t>(taken)));
   }
 };
 
@@ -44,20 +78,16 @@ RecordedStep::~RecordedStep() = default;
 RecordedStep::RecordedStep(RecordedStep&&) noexcept = default;
 
 StepOutput RecordedStep::operator()(std::span<const Input> inputs) {
-  auto& state = *state_;
-  check_inputs(inputs, *state.arrays[0], "train::record");
-  if (state.options.max_norm) state.max_norm = state.options.max_norm->of_lanes(state.array().lanes(), "train::record: max_norm");
-  StepOutput output;
-  const bool sums = state.options.accumulate > 1, updates = state.pending + 1 >= state.options.accumulate;
-  state.function.run(inputs, [&](std::int64_t first, std::int64_t width, std::span<const at::Tensor> results) {
-    state.lane.collect(output, first, results);
-    if (sums) state.lane.accumulate(first, results);
-    if (!updates) return;
-    sums ? state.update_from_sums(first, width) : state.update(first, width, state.lane.gradients(results));
-  });
-  state.pending = updates ? 0 : state.pending + 1;
-  if (sums && updates) state.array().zero_grad();
-  return output;
+  const Batch batch(inputs.begin(), inputs.end());
+  std::vector<StepOutput> outputs;
+  run({&batch, 1}, outputs);
+  return std::move(outputs[0]);
+}
+
+void RecordedStep::run(std::span<const Batch> batches, std::vector<StepOutput>& outputs, const std::function<void()>& after_update) {
+  outputs.clear();
+  for (const auto& batch : batches) check_inputs(batch, *state_->arrays[0], "train::record");
+  while (outputs.size() < batches.size()) state_->run(batches.subspan(outputs.size()), outputs, after_update);
 }
 
 const plan::Plan& RecordedStep::plan() const { return state_->function.plan(); }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -24,6 +25,13 @@ class RecordedStep {
 
   /// @throws Unsupported, before anything is changed, where the step cannot be recorded.
   StepOutput operator()(std::span<const Input> inputs);
+
+  /// A step on each batch in turn. A group trains on all batches before its worker takes the next group: its weights and optimizer state
+  /// come from memory once, not once a step. Gives what as many calls give, bit for bit.
+  /// @param after_update called once for each update, in order: may set hyper-parameters for the next one (a schedule's step).
+  /// @param[out] outputs one for each step made, also where it throws.
+  /// @throws Unsupported, before the step on a batch changes anything, where that step cannot be recorded.
+  void run(std::span<const Batch> batches, std::vector<StepOutput>& outputs, const std::function<void()>& after_update = {});
 
   const plan::Plan& plan() const;
   void set_plan(plan::Plan plan);

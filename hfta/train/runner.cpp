@@ -60,14 +60,14 @@ struct Runner::State {
   std::int64_t lanes() const { return arrays[0]->lanes(); }
 
   // Throws the reason where recording is refused, also the next time, without trying again.
-  StepOutput run_recorded(std::span<const Input> inputs) {
+  void run_recorded(std::span<const Batch> batches, std::vector<StepOutput>& outputs, const std::function<void()>& after_update) {
     if (!refusal.empty()) throw Unsupported(refusal);
     const auto fit = plan::fitted(plan, lanes());
     if (!recorded) recorded.emplace(arrays, optimizer, step, options, fit);
     else if (asked != fit) recorded->set_plan(fit);
     asked = fit;
     try {
-      return (*recorded)(inputs);
+      recorded->run(batches, outputs, after_update);
     } catch (const Unsupported& error) {
       refusal = error.what();
       throw;
@@ -81,21 +81,36 @@ struct Runner::State {
 
   plan::Plan asked{};  // What the recorded step was last told; its own plan has the lowerings that it chose.
 
+  void run_plain(std::span<const Batch> batches, std::vector<StepOutput>& outputs, const std::function<void()>& after_update) {
+    for (const auto& batch : batches) {
+      outputs.push_back(run_plain(batch));
+      if (after_update && plain.pending() == 0) after_update();
+    }
+  }
+
   // As many calls as end with an update.
   void whole_update(const std::function<void()>& call) const {
     for (std::int64_t i = 0; i < options.accumulate; ++i) call();
   }
 
-  // The middle time of a few calls by the present plan, after one more to warm up.
-  double measure(std::span<const Input> inputs) {
-    const auto call = [&] { whole_update([&] { plan.recorded ? run_recorded(inputs) : run_plain(inputs); }); };
-    call();
-    std::vector<double> ms;
-    double total = 0;
-    while (ms.empty() || (total < kMeasuredMs && ms.size() < kMeasuredCalls)) {
+  // The middle time of a step in a few calls by the present plan, after one more to warm up. Steps are made together as in a run, where
+  // the caller makes `most` in a call.
+  double measure(std::span<const Input> inputs, std::int64_t most) {
+    std::vector<StepOutput> outputs;
+    const auto call = [&](std::int64_t updates) {
+      const std::vector<Batch> batches(static_cast<std::size_t>(updates * options.accumulate), Batch(inputs.begin(), inputs.end()));
       const double before = now_ms();
-      call();
-      ms.push_back((now_ms() - before) / static_cast<double>(options.accumulate));
+      outputs.clear();
+      plan.recorded ? run_recorded(batches, outputs, {}) : run_plain(batches, outputs, {});
+      return (now_ms() - before) / static_cast<double>(batches.size());
+    };
+    call(1);
+    std::vector<double> ms{call(1)};
+    const auto together = std::min(most, steps_together(ms[0]));
+    if (together > 1) ms.clear();
+    double total = ms.empty() ? 0 : ms[0];
+    while (ms.empty() || (total < kMeasuredMs && ms.size() < kMeasuredCalls)) {
+      ms.push_back(call(std::max<std::int64_t>(together / options.accumulate, 1)));
       total += ms.back();
     }
     return plan::median(ms);
@@ -109,16 +124,24 @@ Runner::Runner(Runner&&) noexcept = default;
 Runner& Runner::operator=(Runner&&) noexcept = default;
 
 StepOutput Runner::operator()(std::span<const Input> inputs) {
+  const Batch batch(inputs.begin(), inputs.end());
+  std::vector<StepOutput> outputs;
+  run({&batch, 1}, outputs);
+  return std::move(outputs[0]);
+}
+
+void Runner::run(std::span<const Batch> batches, std::vector<StepOutput>& outputs, const std::function<void()>& after_update) {
   auto& s = *state_;
+  outputs.clear();
   if (s.plan.recorded && s.refusal.empty()) {
     try {
-      return s.run_recorded(inputs);
+      return s.run_recorded(batches, outputs, after_update);
     } catch (const Unsupported& error) {
       base::log_once(base::LogLevel::Warning, std::string("plain steps instead of recorded ones: ") + error.what());
       s.plain.take_over(s.recorded->pending());
     }
   }
-  return s.run_plain(inputs);
+  s.run_plain(batches.subspan(outputs.size()), outputs, after_update);
 }
 
 plan::Plan Runner::plan() const {
@@ -151,7 +174,7 @@ plan::SearchResult Runner::choose_plan(std::span<const Input> inputs, plan::Sear
     result = plan::search(plan::candidates(space), [&](const plan::Plan& candidate) {
       undisturbed.restore_now();
       s.plan = candidate;
-      return s.measure(inputs);
+      return s.measure(inputs, space.steps);
     }, options);
   } catch (...) {
     s.plan = before;

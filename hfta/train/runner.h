@@ -1,7 +1,9 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "hfta/plan/search.h"
 #include "hfta/plan/throughput.h"
@@ -19,6 +21,8 @@ class Runner {
   Runner& operator=(Runner&&) noexcept;
 
   StepOutput operator()(std::span<const Input> inputs);
+  /// A step on each batch in turn, as `RecordedStep::run`. @param[out] outputs one for each step made, also where it throws.
+  void run(std::span<const Batch> batches, std::vector<StepOutput>& outputs, const std::function<void()>& after_update = {});
 
   /// What runs: `recorded` is false once recording was refused.
   plan::Plan plan() const;

@@ -81,6 +81,12 @@ Input bindable(const Input& input) {
   return {dense_rows ? tensor : tensor.contiguous(), true};
 }
 
+Batch bindable(std::span<const Input> inputs) {
+  Batch batch;
+  for (const auto& input : inputs) batch.push_back(bindable(input));
+  return batch;
+}
+
 at::Tensor twin(const at::Tensor& tensor) {
   auto copy = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options());
   copy.copy_(tensor);

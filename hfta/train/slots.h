@@ -40,6 +40,7 @@ std::vector<at::Tensor> inputs_of_group(std::span<const Input> inputs, std::int6
 
 /// An input whose memory a program can be bound to: dense, and each lane's row dense.
 Input bindable(const Input& input);
+Batch bindable(std::span<const Input> inputs);
 
 /// A copy with the same strides: what is bound to one may be bound to the other.
 at::Tensor twin(const at::Tensor& tensor);

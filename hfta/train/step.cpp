@@ -3,10 +3,20 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/stack.h>
 
+#include <algorithm>
+
 #include "hfta/base/error.h"
 #include "hfta/lanes/rows.h"
 
 namespace hfta::train {
+namespace {
+
+constexpr std::int64_t kMostTogether = 8;  // Memory traffic shrinks with the number, but hardly beyond this.
+constexpr double kTogetherMs = 100;        // What someone who interrupts or looks at progress does not notice.
+
+}  // namespace
+
+std::int64_t steps_together(double step_ms) { return std::clamp(static_cast<std::int64_t>(kTogetherMs / std::max(step_ms, 1e-3)), std::int64_t{1}, kMostTogether); }
 
 void check_arrays(std::span<lanes::ArrayBase* const> arrays, const optim::Optimizer* optimizer, const std::string& who) {
   HFTA_CHECK(!arrays.empty() && arrays[0], who, ": expected at least 1 array, got none");

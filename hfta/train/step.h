@@ -32,6 +32,9 @@ struct Input {
   bool per_lane = false;
 };
 
+/// The inputs of one step.
+using Batch = std::vector<Input>;
+
 struct StepOptions {
   std::optional<optim::PerLane> max_norm{};  ///< Clips each lane's gradient norm before the update.
   std::int64_t accumulate = 1;             ///< Updates once every so many calls, with the sum of their gradients.
@@ -42,6 +45,9 @@ struct StepOutput {
   at::Tensor losses;                ///< `[lanes]`, no gradient.
   std::vector<at::Tensor> extras{}; ///< Each `[lanes, ...]`.
 };
+
+/// How many steps of so many milliseconds are made in one call where nobody waits for each: at most 8, about a tenth of a second's.
+std::int64_t steps_together(double step_ms);
 
 /// @throws InvalidArgument beginning with `who` for no array, arrays of different lanes or devices, or an optimizer of none of them.
 void check_arrays(std::span<lanes::ArrayBase* const> arrays, const optim::Optimizer* optimizer, const std::string& who);

@@ -52,6 +52,7 @@ plan::SearchSpace space_of(const lanes::ArrayBase& array, const TrainerOptions& 
   for (const auto& parameter : array.parameters())
     if (parameter.tensor.scalar_type() == at::kDouble) space.precision = "float64";
   space.memory_limit_bytes = options.memory_limit_bytes;
+  space.steps = options.steps_together > 0 ? options.steps_together : train::steps_together(0);
   return space;
 }
 
@@ -190,6 +191,11 @@ bool Trainer::State::anyone_runs() const {
   return std::any_of(ids.begin(), ids.end(), [&](std::int64_t id) { return records[id].is_running(); });
 }
 
+std::int64_t Trainer::State::steps_together() const {
+  if (options.steps_together > 0) return options.steps_together;
+  return step_ms ? train::steps_together(*step_ms) : 1;
+}
+
 void Trainer::State::train_mode(bool on) const {
   for (auto* array : arrays) array->train(on);
 }
@@ -232,6 +238,7 @@ void Trainer::State::keep(const std::vector<std::int64_t>& lanes) {
   ids = std::move(kept);
   if (plan) plan->lowerings = lowerings_now();
   runner = Runner(arrays, optimizer, step, step_options_now());
+  step_ms.reset();
   if (plan) runner.set_plan(*plan);
 }
 

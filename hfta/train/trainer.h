@@ -44,6 +44,9 @@ struct TrainerOptions {
   std::int64_t evaluate_every = 1;            ///< Epochs; the last one always.
   std::optional<EarlyStop> early_stop{};
   std::vector<Scheduled> schedules{};
+  /// Steps that a group makes before its worker takes the next group, so that its state stays in cache; 0: as many as take about a tenth
+  /// of a second, at most 8. Results are the same, bit for bit; callbacks and the interrupt flag are looked at after these steps.
+  std::int64_t steps_together = 0;
   bool compact = true;                        ///< Drops lanes that do not train from the array where the plan then has less to do.
   std::string checkpoint{};                   ///< File; empty: none is written.
   std::int64_t checkpoint_every = 1;          ///< Epochs; the last one and an interrupted one always.
@@ -71,7 +74,7 @@ struct EpochReport {
 };
 
 struct Callbacks {
-  std::function<Request(const StepReport&)> step{};
+  std::function<Request(const StepReport&)> step{};                       ///< After each step, or for each of those made together.
   std::function<void(const EpochReport&)> epoch{};                        ///< May call `Trainer::stop_lane`.
   std::function<void(std::int64_t id, std::int64_t lane)> lane_ended{};   ///< Its state is final and its weights still are lane `lane`'s of the array.
   std::function<void(const std::string&)> message{};                      ///< Lines for people; the log where empty.

@@ -22,11 +22,13 @@ struct Trainer::State {
   std::int64_t epoch = 0;
   std::optional<plan::Plan> plan{};
   std::string plan_reason{};
+  std::optional<double> step_ms{};            // Of the last steps, while the runner is the same.
 
   State(std::vector<lanes::ArrayBase*> of, optim::Optimizer& by, LaneStep with, TrainerOptions how);
 
   std::int64_t lane_count() const { return arrays[0]->lanes(); }
   bool anyone_runs() const;
+  std::int64_t steps_together() const;
   void train_mode(bool on) const;
 
   /// The batch's inputs for the lanes that are still in the array.

@@ -148,3 +148,47 @@ def test_losses_reduced_to_a_scalar_give_the_plain_result_at_width_one(loss, red
     for _ in range(3):
         x, y = torch.randn(50, 3), torch.rand(50, 2)
         close(step(x, y), plain.train_step(adams[0], fn, x, y))
+
+
+def test_several_steps_in_one_call_give_what_as_many_calls_give():
+    def loss_and_output(model, batch):
+        out = model(batch["x"])
+        return F.mse_loss(out, batch["y"]), out
+
+    def batches(sizes):
+        return [({"x": torch.randn(size, 3), "y": torch.randn(size, 2)},) for size in sizes]
+
+    models = [net() for _ in range(4)]
+    plan = hfta.Plan(width=2, workers=2, lowerings={})
+    together, apart = hfta.fuse(models), hfta.fuse(models)
+    one, other = (array.record(hfta.optim.Adam(array, lr=[0.1, 0.01, 0.03, 0.02]), loss_and_output, plan=plan) for array in (together, apart))
+    for sizes in ([5], [5, 5, 5], [5, 7, 7, 5], []):
+        given = batches(sizes)
+        results = one.run(given)
+        assert len(results) == len(sizes)
+        for (losses, outputs), inputs in zip(results, given):
+            expected, expected_outputs = other(*inputs)
+            close(losses, expected, f"{sizes}", 1)
+            close(outputs, expected_outputs, f"{sizes}", 1)
+    for a, b in zip(together.parameters(), apart.parameters()):
+        close(a, b, "parameters", 10)
+
+
+def test_several_steps_in_the_first_call_choose_a_plan_too():
+    models = [net() for _ in range(6)]
+    array, alone = hfta.fuse(models), hfta.fuse(models)
+    step = array.record(hfta.optim.SGD(array, lr=0.1), mse)
+    sgd = hfta.optim.SGD(alone, lr=0.1)
+    given = [batch() for _ in range(5)]
+    for losses, inputs in zip(step.run(given), given):
+        close(losses, alone.train_step(sgd, mse, *inputs), "losses", 5)
+    assert "plan: " in step.report()
+
+
+def test_several_steps_are_refused_with_the_batch_that_cannot_be_recorded():
+    array = hfta.fuse([net() for _ in range(2)])
+    step = array.record(hfta.optim.SGD(array, lr=0.1), lambda model, x, y: mse(model, x, y) * (2 if y.sum().item() > 1e9 else 1), plan=WIDE)
+    with pytest.raises(hfta.Unsupported, match="reads values on the host"):
+        step.run([batch(), batch()])
+    with pytest.raises(TypeError, match="not iterable"):
+        step.run([3])

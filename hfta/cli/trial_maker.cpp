@@ -43,8 +43,11 @@ std::vector<base::Option> extremes(const SpaceEntry& entry) {
   std::vector<base::Option> options;
   for (const auto& value : entry.values) options.push_back(option_of(value));
   if (entry.type == "choice") return options;
-  for (const double end : {entry.low, entry.high})
-    options.push_back(entry.type == "int" || entry.type == "int_log" ? base::Option(static_cast<std::int64_t>(end)) : base::Option(end));
+  const bool is_whole = entry.type == "int" || entry.type == "int_log";
+  for (const double end : {entry.low, entry.high}) {
+    if (is_whole) options.emplace_back(static_cast<std::int64_t>(end));
+    else options.emplace_back(end);
+  }
   return options;
 }
 

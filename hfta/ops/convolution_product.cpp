@@ -21,8 +21,8 @@ bool all_equal(const std::vector<std::int64_t>& values, std::int64_t value) {
 }
 
 bool is_product(const LaneTensor& weight, const ConvolutionOptions& options) {
-  const auto sizes = lane_of(weight, 0).sizes();
-  return std::ranges::all_of(sizes.slice(2), [](std::int64_t size) { return size == 1; }) && options.groups == 1 &&
+  const auto one = lane_of(weight, 0);
+  return std::ranges::all_of(one.sizes().slice(2), [](std::int64_t size) { return size == 1; }) && options.groups == 1 &&
          all_equal(options.stride, 1) && all_equal(options.padding, 0) && all_equal(options.output_padding, 0);
 }
 
@@ -63,7 +63,7 @@ at::Tensor apply_each(const std::function<at::Tensor(std::int64_t lane)>& matrix
   return result;
 }
 
-at::IntArrayRef spatial(const LaneTensor& images) { return lane_of(images, 0).sizes().slice(2); }
+std::vector<std::int64_t> spatial(const LaneTensor& images) { return lane_of(images, 0).sizes().slice(2).vec(); }
 
 /// Positions back to spatial axes.
 LaneTensor with_spatial(LaneTensor value, at::IntArrayRef sizes) {
@@ -91,7 +91,7 @@ at::Tensor weight_gradients(const LaneTensor& grad_output, const LaneTensor& inp
 std::optional<LaneTensor> convolution_product(const LaneTensor& input, const LaneTensor& weight, const std::optional<LaneTensor>& bias,
                                               const ConvolutionOptions& options, std::int64_t lanes) {
   if (!is_product(weight, options)) return std::nullopt;
-  const auto sizes = spatial(input).vec();
+  const auto sizes = spatial(input);
   if (input.is_shared() && !weight.is_shared()) {
     const auto all_bias = bias ? std::optional(fold_lanes(*bias, lanes, 0)) : std::nullopt;
     return with_spatial(unfold_lanes(apply(all_matrices(weight, options, lanes), input.tensor, all_bias), lanes, 1), sizes);
@@ -112,7 +112,7 @@ std::optional<ConvolutionGradients> convolution_product_backward(const LaneTenso
   ConvolutionGradients results;
   if (wanted[0]) {
     const auto matrix_of = [&](std::int64_t lane) { return matrix(lane_of(weight, lane), options).t(); };
-    results[0] = with_spatial({apply_each(matrix_of, grad_output, std::nullopt, lanes), 0}, spatial(input).vec());
+    results[0] = with_spatial({apply_each(matrix_of, grad_output, std::nullopt, lanes), 0}, spatial(input));
   }
   if (wanted[1]) {
     auto gradients = weight_gradients(grad_output, input, lanes);

@@ -215,7 +215,10 @@ TEST_F(QueryTest, BestOfAStudyWithoutCompletedTrialsSaysSo) {  // case T13
 TEST_F(QueryTest, BestOfAStudyThatOnlyGaveNanSaysSo) {  // case T13
   const auto file = study_file("s", "sampler = \"grid\"\nepochs = 1", "optimizer = [\"sgd\"]\nlr = [1e38, 2e38]");
   EXPECT_EQ(hfta({"sweep", file}).code, 0);
-  EXPECT_EQ(hfta({"best", file}).code, 1);
+  const auto outcome = hfta({"best", file});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_EQ(outcome.err, "hfta: no completed trials in " + (folder / "s" / "study.db").string() + "\n");
 }
 
 TEST_F(QueryTest, StudyThatWasNotBegunIsRefused) {

@@ -105,7 +105,7 @@ TEST_P(TrainingContractTest, Gru) { expect_contract_1<Recurrent>(); }
 TEST_P(TrainingContractTest, Transformer) { expect_contract_1<Encoder>(); }
 TEST_P(TrainingContractTest, Embedding) { expect_contract_1<Words>(); }
 
-INSTANTIATE_TEST_SUITE_P(Ways, TrainingContractTest, ::testing::Values(Way{1, 2, torch::kFloat}, Way{3, 2, torch::kFloat}, Way{4, 1, torch::kFloat}, Way{3, 1, torch::kDouble}),
+INSTANTIATE_TEST_SUITE_P(Ways, TrainingContractTest, ::testing::Values(Way{1, 2, torch::kFloat}, Way{3, 2, torch::kFloat}, Way{4, 1, torch::kFloat}, Way{1, 1, torch::kDouble}, Way{3, 1, torch::kDouble}),
                          [](const auto& info) {
                            const auto& way = info.param;
                            return "Width" + std::to_string(way.width) + "Workers" + std::to_string(way.workers) + (way.dtype == torch::kFloat ? "Float" : "Double");

@@ -49,7 +49,7 @@ TEST_F(StudyTest, KeepsWhatItIsTold) {
 }
 
 // Case T4.
-TEST_F(StudyTest, NanAndInfinitiesAreStoredAndReadBack) {
+TEST_F(StudyTest, NanAndInfinitiesAreStoredAndReadBack) {  // case T4
   auto study = Study::create(path());
   for (int i = 0; i < 4; ++i) study.add(parameters(0.01));
   const std::vector<Report> reports{{0, 0, kNan}, {0, 1, kInf}, {0, 2, -kInf}, {0, 3, 0.5}};

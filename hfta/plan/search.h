@@ -30,7 +30,7 @@ struct SearchSpace {
 std::vector<Plan> candidates(const SearchSpace& space);
 
 struct SearchOptions {
-  double budget_seconds = 5;                     ///< No measurement begins after it; the plan to be beaten is always timed.
+  double budget_seconds = 5;                     ///< No measurement begins after it; the plan to be beaten and a recorded one are always timed.
   std::int64_t repeats = 9;                      ///< Measurements of a finalist.
   double tie = 0.02;                             ///< Finalists this close are equal: the one that needs least memory is taken.
   std::function<double()> clock{};               ///< Seconds; the process's steady clock where empty.

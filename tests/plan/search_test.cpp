@@ -147,11 +147,14 @@ TEST(SearchTest, AllReasonsAreToldWhenNothingRuns) {
   }
 }
 
-TEST(SearchTest, BudgetEndsTheSearchButThePlanToBeatIsTimed) {
+TEST(SearchTest, BudgetEndsTheSearchButThePlanToBeatAndARecordedOneAreTimed) {
   Machine machine{.ms = inside_optimum};
   const auto plans = candidates({.lanes = 32, .cores = 2});
   const auto none = search(plans, std::ref(machine), machine.options(0));
-  EXPECT_EQ(none.plan, plans[0]);
+  EXPECT_EQ(none.plan, (Plan{.width = 1, .workers = 2, .intra_op_threads = 1}));
+  EXPECT_EQ(machine.calls, (std::map<std::string, int>{{"1 lane x 2 workers x 1 thread, recorded, cpu, float32", 1}, {"2 workers x 1 thread, plain, cpu, float32", 1}}));
+  Machine refusing{.ms = [](const Plan& plan) -> double { return plan.recorded ? throw hfta::Unsupported("cannot be recorded") : 20; }};
+  EXPECT_EQ(search(plans, std::ref(refusing), refusing.options(0)).plan, plans[0]);
   Machine slow{.ms = inside_optimum};
   const auto some = search(plans, std::ref(slow), slow.options(0.1));
   EXPECT_LT(some.seconds, 0.13);

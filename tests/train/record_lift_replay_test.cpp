@@ -314,20 +314,27 @@ TEST(RecordLiftReplayTest, AnswerHWhatDependsOnDataIsRefusedByName) {
 }
 
 TEST(RecordLiftReplayTest, AnswerHInvisibleHostReadIsCaughtOnOtherData) {
-  EXPECT_NE(refusal([](Pair& net, const Tensor& x, const Tensor& y) {
-              const double seen = static_cast<double>(x.accessor<float, 2>()[0][0]);
-              return cross_entropy(net->one(x), y) * (2 + seen);
-            }).find("expected the recorded step to agree with the plain one on other data"),
-            std::string::npos);
+  EXPECT_THAT(refusal([](Pair& net, const Tensor& x, const Tensor& y) { return cross_entropy(net->one(x), y) * (2 + x.accessor<float, 2>()[0][0]); }),
+              ::testing::HasSubstr("expected the recorded step to agree with the plain one on other data"));
 }
 
 TEST(RecordLiftReplayTest, AnswerHHostWriteIsCaughtOnTheSameData) {
-  EXPECT_NE(refusal([](Pair& net, const Tensor& x, const Tensor& y) {
-              auto h = x * 2;
-              h.data_ptr<float>()[0] = 5;
-              return cross_entropy(net->one(h), y);
-            }, 1).find("expected the recorded step to agree with the plain one"),
-            std::string::npos);
+  EXPECT_THAT(refusal([](Pair& net, const Tensor& x, const Tensor& y) {
+                auto h = x * 2;
+                h.data_ptr<float>()[0] = 5;
+                return cross_entropy(net->one(h), y);
+              }, 1), ::testing::HasSubstr("expected the recorded step to agree with the plain one"));
+}
+
+/// As where rounding decides between two equal candidates of a maximum: the plain step of a check is off once.
+TEST(RecordLiftReplayTest, DifferenceThatIsGoneWithParametersMovedIsRoundingAndOneThatStaysIsNot) {
+  const auto off = [](int times) {
+    return refusal([calls = 0, times](Pair& net, const Tensor& x, const Tensor& y) mutable {
+      return cross_entropy(net->one(x), y) * (++calls > kLanes && calls <= kLanes + times ? 1.1 : 1.0);
+    }, 1);
+  };
+  EXPECT_EQ(off(1), "nothing refused");
+  EXPECT_THAT(off(100), ::testing::HasSubstr("expected the recorded step to agree with the plain one"));
 }
 
 TEST(RecordLiftReplayTest, AnswerIDropoutOfEachLaneFusesAndZeroIsAnotherStructure) {

@@ -154,7 +154,10 @@ struct RecordedFunction::State {
   Recorded& recorded_for(std::span<const Input> inputs, std::string wanted) {
     std::vector<std::uint64_t> now;
     for (const auto* array : slots.arrays()) now.push_back(array->generation());
-    if (now != generations) recordings.clear(), generations = now;
+    if (now != generations) {
+      check_arrays(slots.arrays(), nullptr, "train::record");  // lanes may have been kept in one of them only
+      recordings.clear(), generations = now;
+    }
     if (options.context) wanted += options.context();
     auto found = std::find_if(recordings.begin(), recordings.end(), [&](const Recorded& r) { return r.signature == wanted; });
     if (found != recordings.end()) {

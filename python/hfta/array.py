@@ -20,6 +20,17 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=nn.Module)
 
 
+class _Retired(Tensor):
+    """What a stacked parameter becomes when the array's lanes have moved: a stock optimizer that still holds it must not go on silently."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise InvalidArgument(
+            "hfta.Array: expected the array's present parameters, got one from before its lanes were kept or added, or its tensors converted: "
+            "take array.parameters() anew (a stock optimizer over them: make it anew)"
+        )
+
+
 class Array(Generic[M]):
     """Lanes of one architecture, stored stacked; made by `hfta.fuse`.
 
@@ -46,7 +57,11 @@ class Array(Generic[M]):
         return checked
 
     def _take_stacks(self) -> None:
+        before = getattr(self, "_parameters", {})
         self._parameters = {name: tensor for name, tensor, _ in self._core.parameters()}
+        for name, tensor in before.items():
+            if tensor is not self._parameters.get(name):
+                tensor.__class__ = _Retired
         for tensor in self._parameters.values():
             setattr(tensor, "_hfta_array", weakref.ref(self))  # noqa: B010  (how an optimizer knows whose it is)
 

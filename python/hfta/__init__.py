@@ -22,6 +22,7 @@ from ._errors import Error, InvalidArgument, Unsupported
 from ._sweeping import SweepOptions
 from .array import Array
 from .fusing import fuse
+from .padding import Pad
 from .records import Callback, EarlyStop, EpochReport, LaneRecord, StepReport
 from .space import Distribution, choice, integer, logint, loguniform, quniform, uniform
 from .steps import backward, clip_grad_norm_, evaluate, per_lane, record, train_step
@@ -42,6 +43,7 @@ __all__ = [
     "Error",
     "InvalidArgument",
     "LaneRecord",
+    "Pad",
     "PerLane",
     "Plan",
     "StepReport",

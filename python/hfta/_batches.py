@@ -85,6 +85,11 @@ def items_of(inputs: tuple[Any, ...]) -> int:
     return 1
 
 
+def shapes_of(inputs: tuple[Any, ...]) -> str:
+    """Equal texts: one recording serves both."""
+    return " ".join(f"{list(tensor.shape)}{tensor.dtype}" for tensor in (getattr(leaf, "tensor", leaf) for leaf in _leaves(inputs)))
+
+
 def of_lanes(value: Any, ids: Sequence[int], first: int) -> Any:
     """The inputs for the lanes that are left of `first` ones: per-lane inputs have a row for each lane that there was."""
     if isinstance(value, PerLane):

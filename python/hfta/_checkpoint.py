@@ -50,6 +50,7 @@ def save(trainer: Trainer, path: str | os.PathLike[str]) -> None:
         "ids": list(trainer._ids),
         "seeds": trainer._first_seeds,
         "plan": trainer.plan.to_json() if trainer._epoch else None,
+        "shapes": list(trainer._shapes),
         "arrays": [array.state_dict() for array in trainer._arrays],
         "optimizer": trainer._optimizer.state_dict(),
         "schedules": [schedule.state_dict() for schedule in (*trainer._schedules, *trainer._step_schedules)],
@@ -105,6 +106,7 @@ def resume(trainer: Trainer, path: str | os.PathLike[str]) -> None:
         schedule.load_state_dict(saved)
     trainer._epoch = state["epoch"]
     trainer._lanes = [LaneRecord(**lane) for lane in state["lanes"]]
+    trainer._shapes = list(state.get("shapes", ()))
     trainer._stop_requests.clear()
     # What the file was trained by is part of going on bit for bit; the caller's own choice stays.
     if trainer._given_plan is None and state["plan"] is not None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from . import steps
+from . import _batches, padding, steps
 from ._core import Plan
 from ._errors import Unsupported
 
@@ -31,13 +31,19 @@ class TrainingStep:
         plan: Plan | None,
         recorded: bool,
         tell: Callable[[str], None],
+        pad: padding.Pads,
+        limit: int,
+        shapes: Sequence[str],
     ):
         self._arrays, self._optimizer, self._fn = arrays, optimizer, fn
         self._max_norm, self._accumulate, self._tell = max_norm, accumulate, tell
+        self._pads, self._limit = pad, limit
         self.refusal = "" if recorded else "as asked"
+        self.shapes = list(shapes)  # those that are recorded, in the order in which they came
+        self._left_out: dict[str, int] = {}  # steps of the others
         self._waiting = 0
         self._recorded = (
-            steps.record(arrays, optimizer, fn, max_norm=max_norm, accumulate=accumulate, plan=plan)
+            steps.record(arrays, optimizer, fn, max_norm=max_norm, accumulate=accumulate, plan=plan, limit=limit)
             if recorded and (plan is None or plan.recorded)
             else None
         )
@@ -56,11 +62,31 @@ class TrainingStep:
 
     def report(self) -> str:
         if self._recorded is not None:
-            return self._recorded.report()
+            return self._recorded.report() + self._left_out_report()
         return f"plain steps: {self.refusal}\n"
 
+    def _left_out_report(self) -> str:
+        if not self._left_out:
+            return ""
+        steps_of, shapes = sum(self._left_out.values()), len(self._left_out)
+        return f"plain steps: {steps_of} of {shapes} shapes of the inputs beyond the {self._limit} that are recorded (limit=); pad= makes few of many\n"
+
+    def _is_recorded(self, inputs: tuple[Any, ...]) -> bool:
+        """Whether this shape has a recording, or gets one. To record many shapes that come once each costs more than it gains."""
+        shapes = _batches.shapes_of(inputs)
+        if shapes in self.shapes or self._accumulate > 1:  # a sum is of recorded or of plain gradients
+            return True
+        if len(self.shapes) < self._limit:
+            self.shapes.append(shapes)
+            return True
+        if not self._left_out:
+            self._tell(f"trains by plain steps inputs of shapes beyond the first {self._limit}: pad them (pad=), or raise limit=")
+        self._left_out[shapes] = self._left_out.get(shapes, 0) + 1
+        return False
+
     def __call__(self, *inputs: Any) -> Tensor:
-        if self._recorded is not None:
+        inputs = padding.padded(inputs, self._pads)
+        if self._recorded is not None and self._is_recorded(inputs):
             try:
                 return _losses(self._recorded(*inputs))
             except Unsupported as why:

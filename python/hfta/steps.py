@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 from torch import Tensor
 
-from . import _core, _recording, _watch
+from . import _core, _recording, _watch, padding
 from ._core import PerLane, Plan
 from ._errors import InvalidArgument, Unsupported
 
@@ -110,6 +110,7 @@ def record(
     plan: Plan | None = None,
     freeze_captured: bool = False,
     limit: int = 8,
+    pad: padding.Pads = (),
 ) -> RecordedStep:
     """A training step that is recorded once per shape of its inputs, fused over the lanes, and replayed from then on.
 
@@ -125,6 +126,7 @@ def record(
             on copies and takes the fastest; another plan rounds otherwise, so set one where runs must agree bit by bit.
         freeze_captured: takes captured tensors as constants instead.
         limit: recordings kept, one per shape of the inputs and per Python values that `fn` reads; the least recently used is dropped.
+        pad: an `hfta.Pad` or None per input, so that inputs of many lengths take few shapes.
 
     Returns:
         A callable that gives what `train_step` gives.
@@ -136,9 +138,8 @@ def record(
         >>> step = hfta.record(array, adam, lambda net, x, y: F.cross_entropy(net(x), y))
         >>> losses = step(x, y)
     """
-    return RecordedStep(
-        _list_of(arrays, "hfta.record"), optimizer, fn, max_norm, accumulate, plan, freeze_captured=freeze_captured, limit=limit
-    )
+    several = _list_of(arrays, "hfta.record")
+    return RecordedStep(several, optimizer, fn, max_norm, accumulate, plan, pad, freeze_captured=freeze_captured, limit=limit)
 
 
 class _Recorded:
@@ -170,9 +171,12 @@ class RecordedStep(_Recorded):
         max_norm: Any = None,
         accumulate: int = 1,
         plan: Plan | None = None,
+        pad: padding.Pads = (),
         **recording: Any,
     ):
         _check_optimizer(optimizer, "hfta.record")
+        padding.check(pad, "hfta.record")
+        self._pads = tuple(pad)
         super().__init__(arrays, fn, **recording)
         limit = None if max_norm is None else _numbers(max_norm, arrays[0].lanes, "max_norm")
         self._optimizer = optimizer
@@ -181,7 +185,7 @@ class RecordedStep(_Recorded):
 
     def __call__(self, *inputs: Any) -> Any:
         """One step of every lane: the losses `[lanes]`, or `(losses, extras)`."""
-        return self._core(*inputs)
+        return self._core(*padding.padded(inputs, self._pads)) if self._pads else self._core(*inputs)
 
     def run(self, batches: Iterable[Sequence[Any]]) -> list[Any]:
         """Several steps in one call: a step on each batch in turn, bit for bit as many calls.
@@ -203,7 +207,7 @@ class RecordedStep(_Recorded):
             >>> for batches in itertools.batched(loader, 8):
             ...     losses = torch.stack(step.run(batches))  # [8, lanes]
         """
-        return self._core.run([tuple(batch) for batch in batches])
+        return self._core.run([padding.padded(tuple(batch), self._pads) for batch in batches])
 
     @property
     def plan(self) -> Plan:

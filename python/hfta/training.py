@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from . import _batches, _checkpoint, steps
+from . import _batches, _checkpoint, padding, steps
 from ._batches import Batches
 from ._core import Plan
 from ._errors import InvalidArgument, Unsupported
@@ -55,6 +55,8 @@ class Trainer:
         evaluate_every: epochs between evaluations; the last epoch always has one.
         recorded: whether to record.
         plan: group width, workers and threads; chosen by timing where none is given.
+        limit: shapes of the inputs that are recorded; further ones run by plain steps, which `report()` tells.
+        pad: an `hfta.Pad` or None per input, so that inputs of many lengths take few shapes; for training and evaluation.
         compact: whether lanes that have ended leave the array.
         checkpoint: a file, written after each `checkpoint_every` epochs and at the end; `resume` reads it.
         callbacks: `Callback`s, or functions that get the `EpochReport`.
@@ -81,6 +83,8 @@ class Trainer:
         evaluate_every: int = 1,
         recorded: bool = True,
         plan: Plan | None = None,
+        limit: int = 8,
+        pad: padding.Pads = (),
         compact: bool = True,
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_every: int = 1,
@@ -89,7 +93,7 @@ class Trainer:
     ):
         steps._check_optimizer(optimizer, "hfta.Trainer")
         self._arrays = steps._list_of(arrays, "hfta.Trainer")
-        for name, value in (("accumulate", accumulate), ("evaluate_every", evaluate_every), ("checkpoint_every", checkpoint_every)):
+        for name, value in (("accumulate", accumulate), ("evaluate_every", evaluate_every), ("checkpoint_every", checkpoint_every), ("limit", limit)):
             if value < 1:
                 raise InvalidArgument(f"hfta.Trainer: expected {name} of at least 1, got {value}")
         if not any(optimizer.array is array for array in self._arrays):
@@ -101,6 +105,8 @@ class Trainer:
         self._accumulate, self._early_stop, self._evaluate_every = accumulate, early_stop, evaluate_every
         self._records_steps, self._plan, self._given_plan, self._compacts, self._seed = recorded, plan, plan, compact, seed
         self._checkpoint, self._checkpoint_every = checkpoint, checkpoint_every
+        padding.check(pad, "hfta.Trainer")
+        self._pads, self._limit, self._shapes, self._evaluated_shapes = tuple(pad), limit, list[str](), set[str]()
         self._callbacks = [entry if isinstance(entry, Callback) else _Epochs(entry) for entry in callbacks]
         self._lanes = [LaneRecord(index) for index in range(self._first)]
         self._ids = list(range(self._first))
@@ -234,7 +240,11 @@ class Trainer:
             plan=self._plan,
             recorded=self._records_steps,
             tell=self._note,
+            pad=self._pads,
+            limit=self._limit,
+            shapes=self._shapes,
         )
+        self._shapes = self._step.shapes
 
     def _run_epoch(self, batches: Batches) -> tuple[list[float], list[int | None], int]:
         """Mean losses, the step at which each lane's loss became NaN, and how many steps there were."""
@@ -268,7 +278,10 @@ class Trainer:
     def _measure(self, inputs: tuple[Any, ...]) -> dict[str, Tensor]:
         inputs = _batches.of_lanes(inputs, self._ids, self._first)
         assert self._metrics is not None
-        if self._evaluates_recorded:
+        inputs = padding.padded(inputs, self._pads)
+        if len(self._evaluated_shapes) < self._limit:
+            self._evaluated_shapes.add(_batches.shapes_of(inputs))
+        if self._evaluates_recorded and _batches.shapes_of(inputs) in self._evaluated_shapes:
             try:
                 return self._checked(steps.evaluate(self._arrays, self._metrics, *inputs, recorded=True))
             except Unsupported as why:
@@ -295,8 +308,9 @@ class Trainer:
         for lane in running:
             record = self._lanes[self._ids[lane]]
             record.epochs.append({"loss": losses[lane], **metrics[lane]})
-            if failed[lane] is not None:
-                record.state, record.reason = "failed", f"the loss became NaN in epoch {self._epoch + 1}, step {failed[lane] + 1}"  # counted as people do
+            at = failed[lane]
+            if at is not None:
+                record.state, record.reason = "failed", f"the loss became NaN in epoch {self._epoch + 1}, step {at + 1}"  # counted as people do
         for schedule in self._schedules:
             schedule.step()
         return running

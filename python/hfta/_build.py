@@ -24,10 +24,18 @@ def plain(model: Any, lane: int) -> nn.Module:
     return model
 
 
+def with_leaves(module: M) -> M:
+    """The module, whose parameters can be trained: a copy of a scripted one has parameters that were computed from the first one's."""
+    for parameter in module.parameters():
+        if not parameter.is_leaf:
+            parameter.detach_().requires_grad_(True)
+    return module
+
+
 def from_models(models: Sequence[M]) -> Callable[[int], M]:
     def build(lane: int) -> M:
         try:
-            return copy.deepcopy(models[lane])
+            return with_leaves(copy.deepcopy(models[lane]))
         except RuntimeError as error:
             raise Unsupported(f"hfta.fuse: expected models that can be copied, got lane {lane}: {error}; give a factory instead") from error
 

@@ -255,7 +255,7 @@ class Array(Generic[M]):
             memo[id(tensor)] = nn.Parameter(own, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else own
             if tensor.grad is not None:
                 memo[id(tensor)].grad = tensor.grad.detach().clone()
-        return _copy.deepcopy(module, memo)
+        return _build.with_leaves(_copy.deepcopy(module, memo))
 
     def lane_state_dict(self, index: int) -> dict[str, Any]:
         """The lane's plain state dict, with copies of its tensors: saves alone and loads strictly in stock PyTorch."""

@@ -52,6 +52,9 @@ class Solo:
         state: Tensor | None = None,
     ):
         self.model, self.lane = copy.deepcopy(model), lane
+        for parameter in self.model.parameters():
+            if not parameter.is_leaf:  # of a scripted module
+                parameter.detach_().requires_grad_()
         self.optimizer = optimizer(self.model.parameters(), lane) if optimizer else None
         generator = torch.Generator().manual_seed(seed)
         self.random = generator.get_state() if state is None else state

@@ -28,6 +28,10 @@ def make(request: dict, workload: Workload, batches: list[Batch]):
         return ByHand(workload, optimizer, cores)
     if way == "jax" and isinstance(workload.build(), Mlp):
         return Jax(workload, optimizer, cores)
+    if way == "package":
+        from package_way import Package  # needs the package, the other ways do not
+
+        return Package(workload, optimizer, request.get("plan"))
     raise NotImplementedError(f"{way} is not written for {workload.model}")
 
 

@@ -73,8 +73,10 @@ void add_plan(CLI::App& app, Commands& commands) {
   options.is_dry_run = true;
   auto& command = add_command(app, "plan", "Tell how a sweep would run: arrays, plans, memory, what cannot be fused; trains nothing",
                               "  hfta plan study.toml             the same as hfta sweep study.toml --dry-run\n"
+                              "  hfta plan study.toml --program   and the recorded step, node by node with its time\n"
                               "  hfta plan study.toml -f json\n");
   command.add_option("FILE", options.study, "study file (TOML)")->required()->type_name("");
+  command.add_flag("--program", options.has_program, "print the programs that a step was recorded as, with the time of each node");
   add_format(command, options.format);
   command.callback([&commands] { commands.chosen = [&commands](Streams streams) { return sweep(commands.plan, streams); }; });
 }

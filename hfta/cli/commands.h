@@ -22,6 +22,7 @@ struct SweepOptions {
   std::optional<std::int64_t> more;     ///< Besides those that the study has.
   bool has_new_space = false;           ///< The space may differ from that of the trials so far.
   bool is_dry_run = false;
+  bool has_program = false;             ///< A dry run prints the recorded programs too, with the time of each node.
   bool must_exist = false;              ///< `resume`: there is a study to go on with.
   Format format = Format::Text;
 };

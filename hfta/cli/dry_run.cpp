@@ -8,6 +8,7 @@
 #include "hfta/cli/summary.h"
 #include "hfta/cli/tuner_options.h"
 #include "hfta/plan/memory.h"
+#include "hfta/train/recorded_step.h"
 #include "hfta/tune/json.h"
 
 namespace hfta::cli {
@@ -21,6 +22,7 @@ struct PlannedArray {
   Traits parts;                 ///< What sets it apart from the others.
   tune::ArrayPlan plan;
   std::int64_t peak_bytes = 0;
+  std::string program{};        ///< The recorded step; empty unless asked for.
 };
 
 /// The trials that a sweep would begin; they follow from the seed and their numbers.
@@ -61,6 +63,17 @@ void keep_differences(std::vector<PlannedArray>& arrays) {
   for (auto& array : arrays) std::erase_if(array.parts, [&](const auto& part) { return std::find(kept.begin(), kept.end(), part.first) == kept.end(); });
 }
 
+/// The programs that the plan's step is recorded as. The array's weights are those of one step later then.
+std::string program_of(tune::TrialArray& made, const plan::Plan& plan) {
+  constexpr std::int64_t kRepeats = 5;
+  if (!plan.recorded) return "the plan has plain steps: nothing is recorded\n";
+  made.array->train(true);
+  made.training->begin_epoch(0);
+  train::RecordedStep step({made.array.get()}, *made.optimizer, made.step, made.step_options, plan);
+  step(made.training->next()->inputs);
+  return step.print(kRepeats);
+}
+
 std::vector<PlannedArray> plan_arrays(const DryRun& run, const std::vector<tune::Trial>& trials) {
   const auto options = tuner_options(run.file, run.located.folder);
   std::vector<PlannedArray> arrays;
@@ -72,6 +85,7 @@ std::vector<PlannedArray> plan_arrays(const DryRun& run, const std::vector<tune:
     auto made = run.maker.make(array.trials);
     array.plan = tune::plan_array(made, options);
     array.peak_bytes = plan::peak_bytes(tune::memory_of(made), array.plan.plan);
+    if (run.has_program) array.program = program_of(made, array.plan.plan);
     arrays.push_back(std::move(array));
   }
   keep_differences(arrays);
@@ -93,6 +107,7 @@ Json json_of(const std::vector<PlannedArray>& arrays, const std::string& summary
     entry["throughput"] = array.plan.throughput;
     entry["peak_bytes"] = array.peak_bytes;
     entry["report"] = array.plan.report;
+    if (!array.program.empty()) entry["program"] = array.program;
     entry["apart"] = Json::object();
     for (const auto& [name, value] : array.parts) entry["apart"][name] = value;
     json["arrays"].push_back(std::move(entry));
@@ -129,6 +144,9 @@ int dry_run(const DryRun& run, Streams streams) {
       out << "  what is fused:\n";
       print_indented(array.plan.report, out);
     }
+    if (array.program.empty()) continue;
+    out << "  recorded step:\n";
+    print_indented(array.program, out);
   }
   if (arrays.size() > 1 && !arrays[0].parts.empty())
     out << "not fused with each other: arrays that differ in the optimizer's class, the batch size or the model's structure train one after the other\n";

@@ -15,6 +15,7 @@ struct DryRun {
   const TrialMaker& maker;
   tune::TrialRequest request;
   Format format;
+  bool has_program = false;
 };
 
 /// Tells which arrays the sweep would train, by which plan, with how much memory, and what cannot be fused and why. Times real

@@ -96,7 +96,7 @@ int sweep(const SweepOptions& options, Streams streams) {
   const TrialMaker maker(file, load_data(file.data, file.study.seed));
   const auto sampler = tune::make_sampler(file.study.sampler);
   const auto request = request_of(options, file, space);
-  if (options.is_dry_run) return dry_run({located, file, space, *sampler, maker, request, options.format}, streams);
+  if (options.is_dry_run) return dry_run({located, file, space, *sampler, maker, request, options.format, options.has_program}, streams);
 
   make_folder(located.folder);
   make_folder(fs::path(located.storage).parent_path().string());

@@ -7,6 +7,7 @@
 #include <ATen/ops/mm.h>
 
 #include "hfta/ops/layout.h"
+#include "hfta/ops/unpacked_product.h"
 
 namespace hfta::ops {
 namespace {
@@ -98,6 +99,11 @@ std::optional<LaneTensor> looped(const LaneTensor& left, const LaneTensor& right
   return LaneTensor{result, 0};
 }
 
+std::optional<LaneTensor> unpacked(const LaneTensor& left, const LaneTensor& right, std::int64_t lanes, const std::optional<ProductAddend>& addend) {
+  if (addend && !(addend->beta.equal(1) && addend->alpha.equal(1))) return std::nullopt;
+  return unpacked_product(left, right, addend ? std::optional(addend->tensor) : std::nullopt, lanes);
+}
+
 }  // namespace
 
 std::string_view name_of(ProductLowering lowering) {
@@ -106,6 +112,7 @@ std::string_view name_of(ProductLowering lowering) {
     case ProductLowering::Folded: return "folded";
     case ProductLowering::Batched: return "batched";
     case ProductLowering::Looped: return "looped";
+    case ProductLowering::Unpacked: return "unpacked";
   }
   return "";
 }
@@ -120,6 +127,7 @@ std::optional<LaneTensor> product(const LaneTensor& left, const LaneTensor& righ
     case ProductLowering::Folded: return folded(left, right, lanes, addend);
     case ProductLowering::Batched: return batched(left, right, lanes, addend);
     case ProductLowering::Looped: return looped(left, right, lanes, addend);
+    case ProductLowering::Unpacked: return unpacked(left, right, lanes, addend);
   }
   return std::nullopt;
 }

@@ -18,10 +18,11 @@ enum class ProductLowering {
   Folded,   ///< Right factor shared: one product with lanes x rows; the result's lane axis is before its rows.
   Batched,  ///< One batched product, lanes first.
   Looped,   ///< One product per lane, written into its row of the result.
+  Unpacked, ///< Our kernel for few rows (`unpacked_product.h`), lanes first. CPU only.
 };
 /// Every lowering, best guess first: the chooser times them, the tests compare them.
 inline constexpr std::array kProductLowerings{ProductLowering::Wide, ProductLowering::Folded, ProductLowering::Batched,
-                                              ProductLowering::Looped};
+                                              ProductLowering::Looped, ProductLowering::Unpacked};
 
 std::string_view name_of(ProductLowering lowering);
 

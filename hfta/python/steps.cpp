@@ -314,16 +314,19 @@ std::string describe(const plan::Plan& plan) { return "hfta.Plan(" + plan::descr
 
 void bind_plan(py::module_& m) {
   py::class_<plan::Plan>(m, "Plan")
-      .def(py::init([](std::int64_t width, std::int64_t workers, int intra_op_threads, bool recorded, std::map<std::string, std::string> lowerings) {
-             return plan::Plan{.width = width, .workers = workers, .intra_op_threads = intra_op_threads, .recorded = recorded, .lowerings = std::move(lowerings)};
+      .def(py::init([](std::int64_t width, std::int64_t workers, int intra_op_threads, bool recorded, std::map<std::string, std::string> lowerings,
+                       bool measures_lowerings) {
+             return plan::Plan{.width = width, .workers = workers, .intra_op_threads = intra_op_threads, .recorded = recorded, .lowerings = std::move(lowerings),
+                               .measures_lowerings = measures_lowerings};
            }),
            py::kw_only(), py::arg("width") = 1, py::arg("workers") = 1, py::arg("intra_op_threads") = 1, py::arg("recorded") = true,
-           py::arg("lowerings") = std::map<std::string, std::string>())
+           py::arg("lowerings") = std::map<std::string, std::string>(), py::arg("measures_lowerings") = true)
       .def_readwrite("width", &plan::Plan::width)
       .def_readwrite("workers", &plan::Plan::workers)
       .def_readwrite("intra_op_threads", &plan::Plan::intra_op_threads)
       .def_readwrite("recorded", &plan::Plan::recorded)
       .def_readwrite("lowerings", &plan::Plan::lowerings)
+      .def_readwrite("measures_lowerings", &plan::Plan::measures_lowerings)
       .def("to_json", &plan::to_json)
       .def_static("from_json", [](const std::string& text) { return plan::from_json(text); }, py::arg("text"))
       .def("validate", &plan::validate, py::arg("lanes"))

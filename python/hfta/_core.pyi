@@ -79,16 +79,28 @@ class Schedule:
     def load_lane_state_dict(self, lane: int, state: dict[str, Any]) -> None: ...
 
 class Plan:
-    """How an array is run: group width, workers (groups that run at once) and threads of each; chosen by measurement, kept with the run."""
+    """How an array is run: group width, workers (groups that run at once) and threads of each; chosen by measurement, kept with the run.
+
+    Ways to compute an operator that `lowerings` does not name are timed at the first step, so another run may round otherwise; with
+    `measures_lowerings=False` each operator takes its first way, and the same plan gives the same bits.
+    """
 
     def __init__(
-        self, *, width: int = 1, workers: int = 1, intra_op_threads: int = 1, recorded: bool = True, lowerings: dict[str, str] = ...
+        self,
+        *,
+        width: int = 1,
+        workers: int = 1,
+        intra_op_threads: int = 1,
+        recorded: bool = True,
+        lowerings: dict[str, str] = ...,
+        measures_lowerings: bool = True,
     ) -> None: ...
     width: int
     workers: int
     intra_op_threads: int
     recorded: bool
     lowerings: dict[str, str]
+    measures_lowerings: bool
     def to_json(self) -> str: ...
     @staticmethod
     def from_json(text: str) -> Plan: ...

@@ -346,6 +346,7 @@ class Array(Generic[M]):
                 intra_op_threads=self._plan.intra_op_threads,
                 recorded=self._plan.recorded,
                 lowerings=self._plan.lowerings,
+                measures_lowerings=self._plan.measures_lowerings,
             )
 
     # ---- copies

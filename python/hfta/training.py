@@ -115,6 +115,7 @@ class Trainer:
         self._stop_requests: dict[int, str] = {}
         self._notes: list[str] = []
         self._evaluates_recorded = recorded
+        self._evaluation: steps.RecordedEvaluation | None = None
         self._make_step()
 
     # ---- what there is
@@ -283,7 +284,8 @@ class Trainer:
             self._evaluated_shapes.add(_batches.shapes_of(inputs))
         if self._evaluates_recorded and _batches.shapes_of(inputs) in self._evaluated_shapes:
             try:
-                return self._checked(steps.evaluate(self._arrays, self._metrics, *inputs, recorded=True))
+                self._evaluation = self._evaluation or steps.RecordedEvaluation(self._arrays, self._metrics, _repeatable(self._arrays[0].plan))
+                return self._checked(self._evaluation(*inputs))
             except Unsupported as why:
                 self._evaluates_recorded = False
                 self._note(f"evaluates by plain runs: {why}")
@@ -364,12 +366,26 @@ class Trainer:
             getattr(callback, event)(self, *arguments)
 
 
+def _repeatable(plan: Plan) -> Plan:
+    """The same, nothing left to the clock: metrics decide which lanes go on."""
+    same = Plan.from_json(plan.to_json())
+    same.measures_lowerings = False
+    return same
+
+
 def _fitted(plan: Plan, lanes: int) -> Plan:
     if plan.width <= lanes and plan.workers <= -(-lanes // plan.width):
         return plan
     width = min(plan.width, lanes)
     workers = min(plan.workers, -(-lanes // width))
-    return Plan(width=width, workers=workers, intra_op_threads=plan.intra_op_threads, recorded=plan.recorded, lowerings=plan.lowerings)
+    return Plan(
+        width=width,
+        workers=workers,
+        intra_op_threads=plan.intra_op_threads,
+        recorded=plan.recorded,
+        lowerings=plan.lowerings,
+        measures_lowerings=plan.measures_lowerings,
+    )
 
 
 def _work(plan: Plan, lanes: int) -> int:

@@ -2,13 +2,16 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
+#include <limits>
+
 #include "tests/ops/lane_cases.h"
 
 namespace hfta::test {
 namespace product_test {
 
 using ::testing::Contains;
-using ::testing::ElementsAre;
+using ::testing::IsSupersetOf;
 using ::testing::Not;
 
 /// Width, dtype, where the lane axes of the per-lane tensors are, gaps between rows.
@@ -34,17 +37,17 @@ class ProductTest : public ::testing::TestWithParam<Parameters> {
 };
 
 TEST_P(ProductTest, MatrixProductsEqualTheLanesAlone) {
-  EXPECT_THAT(expect_lanes_equal_alone("aten::mm", lanes(), {shared({5, 7}), lane({7, 3})}), ElementsAre("wide", "batched", "looped"));
-  EXPECT_THAT(expect_lanes_equal_alone("aten::mm", lanes(), {lane({5, 7}), shared({7, 3})}), ElementsAre("folded", "batched", "looped"));
-  EXPECT_THAT(expect_lanes_equal_alone("aten::mm", lanes(), {lane({5, 7}), lane({7, 3})}), ElementsAre("batched", "looped"));
+  EXPECT_THAT(expect_lanes_equal_alone("aten::mm", lanes(), {shared({5, 7}), lane({7, 3})}), IsSupersetOf({"wide", "batched", "looped"}));
+  EXPECT_THAT(expect_lanes_equal_alone("aten::mm", lanes(), {lane({5, 7}), shared({7, 3})}), IsSupersetOf({"folded", "batched", "looped"}));
+  EXPECT_THAT(expect_lanes_equal_alone("aten::mm", lanes(), {lane({5, 7}), lane({7, 3})}), IsSupersetOf({"batched", "looped"}));
   EXPECT_THAT(expect_lanes_equal_alone("aten::mm", lanes(), {shared({5, 7}), transposed(7, 3)}), Contains("wide"));
   EXPECT_THAT(expect_lanes_equal_alone("aten::mm", lanes(), {transposed(5, 7), shared({7, 3})}), Contains("folded"));
 }
 
 TEST_P(ProductTest, BatchesOfMatricesEqualTheLanesAlone) {
-  EXPECT_THAT(expect_lanes_equal_alone("aten::bmm", lanes(), {shared({2, 5, 7}), lane({2, 7, 3})}), ElementsAre("wide", "batched", "looped"));
-  EXPECT_THAT(expect_lanes_equal_alone("aten::bmm", lanes(), {lane({2, 5, 7}), shared({2, 7, 3})}), ElementsAre("folded", "batched", "looped"));
-  EXPECT_THAT(expect_lanes_equal_alone("aten::bmm", lanes(), {lane({2, 5, 7}), lane({2, 7, 3})}), ElementsAre("batched", "looped"));
+  EXPECT_THAT(expect_lanes_equal_alone("aten::bmm", lanes(), {shared({2, 5, 7}), lane({2, 7, 3})}), IsSupersetOf({"wide", "batched", "looped"}));
+  EXPECT_THAT(expect_lanes_equal_alone("aten::bmm", lanes(), {lane({2, 5, 7}), shared({2, 7, 3})}), IsSupersetOf({"folded", "batched", "looped"}));
+  EXPECT_THAT(expect_lanes_equal_alone("aten::bmm", lanes(), {lane({2, 5, 7}), lane({2, 7, 3})}), IsSupersetOf({"batched", "looped"}));
 }
 
 TEST_P(ProductTest, AddendsOfEveryShapeAreAdded) {
@@ -85,6 +88,30 @@ TEST_P(ProductTest, VectorsEqualTheLanesAlone) {
   expect_lanes_equal_alone("aten::dot", lanes(), {lane({7}), lane({7})});
   expect_lanes_equal_alone("aten::dot", lanes(), {shared({7}), lane({7})});
   expect_lanes_equal_alone("aten::dot", lanes(), {lane({7}), shared({7})});
+}
+
+/// Sizes around those of the kernel's vectors, tiles and stretches of the inner axis.
+TEST_P(ProductTest, UnpackedProductsEqualTheLanesAlone) {
+  for (const auto& [n, k, m] : std::vector<std::array<std::int64_t, 3>>{{1, 1, 1}, {16, 32, 48}, {17, 5, 33}, {32, 300, 10}, {7, 257, 70}, {40, 9, 130}, {15, 3, 64}}) {
+    for (const auto& right : {transposed(k, m), random_lanes(lanes(), {k, m}, type(), 0)})
+      for (const auto& left : {shared({n, k}), lane({n, k}), transposed(n, k)}) {
+        EXPECT_THAT(expect_lanes_equal_alone("aten::mm", lanes(), {left, right}), Contains("unpacked")) << n << ' ' << k << ' ' << m;
+        for (const auto& bias : {shared({m}), random_lanes(lanes(), {m}, type(), 0)})
+          EXPECT_THAT(expect_lanes_equal_alone("aten::addmm", lanes(), {bias, left, right, same(1), same(1)}), Contains("unpacked")) << n << ' ' << k << ' ' << m;
+      }
+    EXPECT_THAT(expect_lanes_equal_alone("aten::mm", lanes(), {lane({n, k}), shared({k, m})}), Contains("unpacked"));
+  }
+}
+
+TEST(ProductRulesTest, UnpackedProductsKeepANaNInItsLane) {
+  auto left = torch::randn({3, 5, 9}), right = torch::randn({3, 7, 9});
+  left[1][4][8] = std::numeric_limits<float>::quiet_NaN();
+  right[2][6][8] = std::numeric_limits<float>::infinity();
+  const auto result = ops::product({left, 0}, {right.transpose(1, 2), 0}, 3, ops::ProductLowering::Unpacked);
+  ASSERT_TRUE(result);
+  EXPECT_TRUE(result->tensor[0].isfinite().all().item<bool>());
+  EXPECT_EQ(result->tensor[1].isnan().sum().item<std::int64_t>(), 7);
+  EXPECT_EQ(result->tensor[2].isfinite().logical_not().sum().item<std::int64_t>(), 5);
 }
 
 TEST_P(ProductTest, EmptyAxesStayEmpty) {

@@ -1,0 +1,125 @@
+#include "hfta/ops/unpacked_product.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "hfta/base/error.h"
+#include "hfta/ops/unpacked_product_kernel.h"
+
+namespace hfta::ops {
+namespace {
+
+/// Rows of the left factor beyond which LibTorch's products, which rearrange their factors first, are faster.
+constexpr std::int64_t kMostRows = 512;
+/// Multiplications below which a thread of its own costs more than it saves.
+constexpr std::int64_t kMultiplicationsPerThread = 1 << 20;
+
+/// A factor `[lanes or none, rows, columns]`.
+struct Factor {
+  const at::Tensor& tensor;
+  bool per_lane() const { return tensor.dim() == 3; }
+  std::int64_t size(int axis) const { return tensor.size(axis - 2); }
+  template <typename T>
+  Matrix<T> of(std::int64_t lane) const {
+    return {tensor.const_data_ptr<T>() + (per_lane() ? lane * tensor.stride(0) : 0), tensor.stride(-2), tensor.stride(-1)};
+  }
+  bool is_turned() const { return tensor.stride(-1) != 1; }
+};
+
+template <typename T>
+const T* bias_of(const std::optional<at::Tensor>& bias, std::int64_t lane) {
+  return bias ? bias->const_data_ptr<T>() + (bias->dim() == 2 ? lane * bias->stride(0) : 0) : nullptr;
+}
+
+/// The left factors as the kernel reads them beside transposed right ones: a shared one is turned once.
+template <typename T>
+class TurnedLeft {
+ public:
+  TurnedLeft(const Factor& left, const ProductShape& shape, bool wanted)
+      : left_(left), shape_(shape), wanted_(wanted), size_(wanted ? shape.inner * padded_rows(shape.rows, static_cast<const T*>(nullptr)) : 0) {
+    if (wanted_ && !left_.per_lane()) turn_left(left_.of<T>(0), shape_, shared_ = room());
+  }
+  const T* of(std::int64_t lane) const {
+    if (!wanted_ || shared_) return shared_;
+    T* const own = room();
+    turn_left(left_.of<T>(lane), shape_, own);
+    return own;
+  }
+
+ private:
+  T* room() const {
+    static thread_local std::vector<T> of_thread;
+    if (static_cast<std::int64_t>(of_thread.size()) < size_ + kLine) of_thread.resize(static_cast<std::size_t>(size_ + kLine));
+    const auto address = reinterpret_cast<std::uintptr_t>(of_thread.data());
+    return reinterpret_cast<T*>((address + 63) / 64 * 64);
+  }
+
+  static constexpr std::int64_t kLine = 64 / sizeof(T);
+  const Factor& left_;
+  const ProductShape& shape_;
+  bool wanted_;
+  std::int64_t size_;
+  T* shared_ = nullptr;
+};
+
+template <typename T>
+void run_product(const at::Tensor& left_tensor, const at::Tensor& right_tensor, const std::optional<at::Tensor>& bias, const at::Tensor& out) {
+  const Factor left{left_tensor}, right{right_tensor};
+  const ProductShape shape{left.size(0), left.size(1), right.size(1)};
+  const TurnedLeft<T> turned(left, shape, right.is_turned());
+  const auto each = shape.rows * shape.inner * shape.columns;
+  at::parallel_for(0, out.size(0), std::max<std::int64_t>(1, kMultiplicationsPerThread / std::max<std::int64_t>(each, 1)), [&](std::int64_t begin, std::int64_t end) {
+    for (auto lane = begin; lane < end; ++lane)
+      unpacked_product(left.of<T>(lane), right.of<T>(lane), turned.of(lane), bias_of<T>(bias, lane), out.mutable_data_ptr<T>() + lane * out.stride(0), shape);
+  });
+}
+
+at::Tensor& product_out(const at::Tensor& left, const at::Tensor& right, const std::optional<at::Tensor>& bias, std::int64_t lanes, at::Tensor& out) {
+  const std::vector<std::int64_t> sizes{lanes, left.size(-2), right.size(-1)};
+  HFTA_CHECK(out.is_contiguous() && out.sizes() == sizes, "ops::unpacked_product: expected a contiguous result of ", at::IntArrayRef(sizes), ", got ", out.sizes());
+  left.scalar_type() == at::kFloat ? run_product<float>(left, right, bias, out) : run_product<double>(left, right, bias, out);
+  return out;
+}
+
+at::Tensor product_of(const at::Tensor& left, const at::Tensor& right, const std::optional<at::Tensor>& bias, std::int64_t lanes) {
+  auto out = at::empty({lanes, left.size(-2), right.size(-1)}, left.options());
+  return product_out(left, right, bias, lanes, out);
+}
+
+/// Lane axis first, or none where all lanes share it.
+at::Tensor lanes_in_front(const LaneTensor& value) { return value.is_shared() ? value.tensor : value.tensor.movedim(*value.axis, 0); }
+
+bool is_bias(const LaneTensor& bias, std::int64_t columns) {
+  const auto tensor = lanes_in_front(bias);
+  return bias.lane_dim() == 1 && tensor.size(-1) == columns && tensor.stride(-1) == 1;
+}
+
+}  // namespace
+
+std::optional<LaneTensor> unpacked_product(const LaneTensor& left, const LaneTensor& right, const std::optional<LaneTensor>& bias, std::int64_t lanes) {
+  const auto type = left.tensor.scalar_type();
+  if (left.lane_dim() != 2 || right.lane_dim() != 2 || !left.tensor.is_cpu() || (type != at::kFloat && type != at::kDouble)) return std::nullopt;
+  if (right.tensor.scalar_type() != type || (bias && bias->tensor.scalar_type() != type)) return std::nullopt;
+  const auto first = lanes_in_front(left), second = lanes_in_front(right);
+  if (first.numel() == 0 || second.numel() == 0 || first.size(-2) > kMostRows) return std::nullopt;
+  if (second.stride(-1) != 1 && second.stride(-2) != 1) return std::nullopt;
+  if (bias && !is_bias(*bias, second.size(-1))) return std::nullopt;
+  const auto vectors = bias ? std::optional(lanes_in_front(*bias)) : std::nullopt;
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("hfta::unpacked_product", "").typed<decltype(product_of)>();
+  return LaneTensor{op.call(first, second, vectors, lanes), 0};
+}
+
+}  // namespace hfta::ops
+
+// Factors `[lanes or none, n, k]` and `[lanes or none, k, m]`, bias `[lanes or none, m]`; the result is `[lanes, n, m]`.
+TORCH_LIBRARY_FRAGMENT(hfta, library) {
+  library.def("unpacked_product(Tensor left, Tensor right, Tensor? bias, int lanes) -> Tensor");
+  library.def("unpacked_product.out(Tensor left, Tensor right, Tensor? bias, int lanes, *, Tensor(a!) out) -> Tensor(a!)");
+  library.impl("unpacked_product", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::product_of));
+  library.impl("unpacked_product.out", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::product_out));
+}

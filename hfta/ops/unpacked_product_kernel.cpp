@@ -1,0 +1,223 @@
+#include "hfta/ops/unpacked_product_kernel.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <utility>
+
+#include "hfta/base/vector_targets.h"
+
+// Each tile of the result stays in registers while a stretch of the inner axis passes: one factor is read as vectors along the result's
+// rows, the other number by number. With a transposed right factor (a layer's weight) the vectors lie along the batch, and the result is
+// turned when it is stored.
+#define HFTA_INLINE inline __attribute__((always_inline))
+
+namespace hfta::ops {
+namespace {
+
+template <typename T>
+struct Vectors;
+template <>
+struct Vectors<float> {
+  using Values = float __attribute__((vector_size(64)));
+};
+template <>
+struct Vectors<double> {
+  using Values = double __attribute__((vector_size(64)));
+};
+template <typename T>
+using Vector = typename Vectors<T>::Values;
+template <typename T>
+constexpr std::int64_t kNumbers = 64 / sizeof(T);
+
+constexpr int kRows = 8;               ///< Of a tile.
+constexpr int kVectors = 3;            ///< Of a tile's row, at most: 24 sums and what they are made of fill the registers.
+constexpr std::int64_t kStretch = 128;  ///< Of the inner axis, summed by itself: what a tile reads fits the first-level cache, and roundings do not pile up.
+
+std::int64_t rounded(std::int64_t value, std::int64_t to) { return (value + to - 1) / to * to; }
+
+/// Memory of a thread that starts on a cache line; kept, so that a step allocates nothing.
+template <typename T, int Which>
+T* room(std::int64_t count) {
+  struct Free {
+    void operator()(T* data) const { ::operator delete[](data, std::align_val_t(64)); }
+  };
+  static thread_local std::unique_ptr<T[], Free> data;
+  static thread_local std::int64_t size = 0;
+  if (count > size) {
+    data.reset(new (std::align_val_t(64)) T[static_cast<std::size_t>(count)]);
+    size = count;
+  }
+  return data.get();
+}
+
+template <typename T>
+HFTA_INLINE void load(Vector<T>& out, const T* from) {
+  std::memcpy(&out, from, sizeof out);
+}
+template <typename T>
+HFTA_INLINE void store(const Vector<T>& value, T* to) {
+  std::memcpy(to, &value, sizeof value);
+}
+
+/// `out[R, V vectors] += left[R, inner] @ right[inner, V vectors]`, or `=` at first.
+template <typename T, int R, int V>
+HFTA_INLINE void tile(const Matrix<T>& left, const T* right, std::int64_t right_row, T* out, std::int64_t out_row, std::int64_t inner, bool adds) {
+  Vector<T> sums[R][V];
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < V; ++v) sums[r][v] = Vector<T>{};
+  for (std::int64_t k = 0; k < inner; ++k) {
+    Vector<T> values[V];
+    for (int v = 0; v < V; ++v) load<T>(values[v], right + k * right_row + v * kNumbers<T>);
+    for (int r = 0; r < R; ++r) {
+      const T factor = left.data[r * left.row + k * left.column];
+      for (int v = 0; v < V; ++v) sums[r][v] += factor * values[v];
+    }
+  }
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < V; ++v) {
+      T* const to = out + r * out_row + v * kNumbers<T>;
+      Vector<T> before{};
+      if (adds) load<T>(before, to);
+      store<T>(before + sums[r][v], to);
+    }
+}
+
+template <typename T, int V>
+HFTA_INLINE void rows_of_tiles(Matrix<T> left, const T* right, std::int64_t right_row, T* out, std::int64_t out_row, std::int64_t rows, std::int64_t inner, bool adds) {
+  const auto next = [&](int done) { left.data += done * left.row, out += done * out_row, rows -= done; };
+  while (rows >= kRows) tile<T, kRows, V>(left, right, right_row, out, out_row, inner, adds), next(kRows);
+  if (rows >= 4) tile<T, 4, V>(left, right, right_row, out, out_row, inner, adds), next(4);
+  if (rows >= 2) tile<T, 2, V>(left, right, right_row, out, out_row, inner, adds), next(2);
+  if (rows >= 1) tile<T, 1, V>(left, right, right_row, out, out_row, inner, adds);
+}
+
+/// As above for any number of vectors: `columns` is a multiple of a vector's numbers.
+template <typename T>
+HFTA_INLINE void multiply(const Matrix<T>& left, const T* right, std::int64_t right_row, T* out, std::int64_t out_row, const ProductShape& s, bool adds) {
+  for (std::int64_t k = 0; k < s.inner || (k == 0 && !adds); k += kStretch) {
+    const Matrix<T> part{left.data + k * left.column, left.row, left.column};
+    const auto inner = std::min(kStretch, s.inner - k);
+    const T* from = right + k * right_row;
+    std::int64_t column = 0;
+    for (; column + 4 * kNumbers<T> < s.columns || column + kVectors * kNumbers<T> == s.columns; column += kVectors * kNumbers<T>)
+      rows_of_tiles<T, kVectors>(part, from + column, right_row, out + column, out_row, s.rows, inner, adds || k > 0);
+    for (; column + 2 * kNumbers<T> <= s.columns; column += 2 * kNumbers<T>)
+      rows_of_tiles<T, 2>(part, from + column, right_row, out + column, out_row, s.rows, inner, adds || k > 0);
+    for (; column < s.columns; column += kNumbers<T>) rows_of_tiles<T, 1>(part, from + column, right_row, out + column, out_row, s.rows, inner, adds || k > 0);
+  }
+}
+
+/// Exchanges, between rows `Step` apart, the columns that are `Step` apart.
+template <typename T, int Step, int... J>
+HFTA_INLINE void exchange(Vector<T>& a, Vector<T>& b, std::integer_sequence<int, J...>) {
+  constexpr int N = kNumbers<T>;
+  const auto upper = __builtin_shufflevector(a, b, ((J & Step) ? N + J - Step : J)...);
+  const auto lower = __builtin_shufflevector(a, b, ((J & Step) ? N + J : J + Step)...);
+  a = upper, b = lower;
+}
+
+/// Turns a square of vectors: rows become columns.
+template <typename T, int Step = kNumbers<T> / 2>
+HFTA_INLINE void turn(Vector<T>* square) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kNumbers<T>; ++i)
+    if (!(i & Step)) exchange<T, Step>(square[i], square[i + Step], std::make_integer_sequence<int, kNumbers<T>>());
+  if constexpr (Step > 1) turn<T, Step / 2>(square);
+}
+
+/// `to[j, i] = from[i, j]` for `rows` x `columns`; rows of `to` are padded with zeros to full vectors, if there is room.
+template <typename T>
+HFTA_INLINE void turn(const T* from, std::int64_t from_row, T* to, std::int64_t to_row, std::int64_t rows, std::int64_t columns, bool pads) {
+  constexpr std::int64_t N = kNumbers<T>;
+  for (std::int64_t i = 0; i < rows; i += N)
+    for (std::int64_t j = 0; j < columns; j += N) {
+      Vector<T> square[N];
+      const auto high = std::min(N, rows - i), wide = std::min(N, columns - j);
+      if (high == N && wide == N) {
+#pragma GCC unroll 16
+        for (std::int64_t r = 0; r < N; ++r) load<T>(square[r], from + (i + r) * from_row + j);
+        turn<T>(square);
+#pragma GCC unroll 16
+        for (std::int64_t c = 0; c < N; ++c) store<T>(square[c], to + (j + c) * to_row + i);
+        continue;
+      }
+      for (std::int64_t r = 0; r < N; ++r) {
+        square[r] = Vector<T>{};
+        if (r < high) std::memcpy(&square[r], from + (i + r) * from_row + j, static_cast<std::size_t>(wide) * sizeof(T));
+      }
+      turn<T>(square);
+      for (std::int64_t c = 0; c < wide; ++c) std::memcpy(to + (j + c) * to_row + i, &square[c], static_cast<std::size_t>(pads ? N : high) * sizeof(T));
+    }
+}
+
+template <typename T>
+HFTA_INLINE void turn_factor(const Matrix<T>& left, const ProductShape& s, T* turned) {
+  const auto padded = rounded(s.rows, kNumbers<T>);
+  if (left.column == 1) return turn<T>(left.data, left.row, turned, padded, s.rows, s.inner, true);
+  for (std::int64_t k = 0; k < s.inner; ++k) {
+    for (std::int64_t r = 0; r < s.rows; ++r) turned[k * padded + r] = left.data[r * left.row + k * left.column];
+    std::fill(turned + k * padded + s.rows, turned + (k + 1) * padded, T(0));
+  }
+}
+
+/// The right factor is a matrix: vectors along its rows. Columns that fill no vector go through a padded copy.
+template <typename T>
+HFTA_INLINE void by_columns(const Matrix<T>& left, const Matrix<T>& right, const T* bias, T* out, const ProductShape& s) {
+  const auto whole = s.columns / kNumbers<T> * kNumbers<T>, rest = s.columns - whole;
+  if (bias)
+    for (std::int64_t r = 0; r < s.rows; ++r) std::copy(bias, bias + whole, out + r * s.columns);
+  multiply<T>(left, right.data, right.row, out, s.columns, {s.rows, s.inner, whole}, bias != nullptr);
+  if (rest == 0) return;
+  T* const last = room<T, 0>((s.inner + s.rows) * kNumbers<T>);
+  T* const sums = last + s.inner * kNumbers<T>;
+  for (std::int64_t k = 0; k < s.inner; ++k) {
+    Vector<T> row{};
+    std::memcpy(&row, right.data + k * right.row + whole, static_cast<std::size_t>(rest) * sizeof(T));
+    store<T>(row, last + k * kNumbers<T>);
+  }
+  Vector<T> begin{};
+  if (bias) std::memcpy(&begin, bias + whole, static_cast<std::size_t>(rest) * sizeof(T));
+  for (std::int64_t r = 0; r < s.rows; ++r) store<T>(begin, sums + r * kNumbers<T>);
+  multiply<T>(left, last, kNumbers<T>, sums, kNumbers<T>, {s.rows, s.inner, kNumbers<T>}, true);
+  for (std::int64_t r = 0; r < s.rows; ++r) std::memcpy(out + r * s.columns + whole, sums + r * kNumbers<T>, static_cast<std::size_t>(rest) * sizeof(T));
+}
+
+/// The right factor is a transposed matrix: the result is computed transposed, vectors along the left factor's rows.
+template <typename T>
+HFTA_INLINE void by_rows(const Matrix<T>& right, const T* turned, const T* bias, T* out, const ProductShape& s) {
+  const auto padded = rounded(s.rows, kNumbers<T>);
+  T* const sums = room<T, 1>(s.columns * padded);
+  for (std::int64_t c = 0; bias && c < s.columns; ++c) std::fill(sums + c * padded, sums + (c + 1) * padded, bias[c]);
+  multiply<T>({right.data, right.column, 1}, turned, padded, sums, padded, {s.columns, s.inner, padded}, bias != nullptr);
+  turn<T>(sums, padded, out, s.columns, s.columns, s.rows, false);
+}
+
+template <typename T>
+HFTA_INLINE void run(const Matrix<T>& left, const Matrix<T>& right, const T* turned, const T* bias, T* out, const ProductShape& s) {
+  right.row == 1 && turned ? by_rows(right, turned, bias, out, s) : by_columns(left, right, bias, out, s);
+}
+
+}  // namespace
+
+std::int64_t padded_rows(std::int64_t rows, const float*) { return rounded(rows, kNumbers<float>); }
+std::int64_t padded_rows(std::int64_t rows, const double*) { return rounded(rows, kNumbers<double>); }
+
+HFTA_VECTOR_TARGETS
+void turn_left(const Matrix<float>& left, const ProductShape& shape, float* turned) { turn_factor(left, shape, turned); }
+
+HFTA_VECTOR_TARGETS
+void turn_left(const Matrix<double>& left, const ProductShape& shape, double* turned) { turn_factor(left, shape, turned); }
+
+HFTA_VECTOR_TARGETS
+void unpacked_product(const Matrix<float>& left, const Matrix<float>& right, const float* turned, const float* bias, float* out, const ProductShape& shape) {
+  run(left, right, turned, bias, out, shape);
+}
+
+HFTA_VECTOR_TARGETS
+void unpacked_product(const Matrix<double>& left, const Matrix<double>& right, const double* turned, const double* bias, double* out, const ProductShape& shape) {
+  run(left, right, turned, bias, out, shape);
+}
+
+}  // namespace hfta::ops

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+
+namespace hfta::ops {
+
+/// A matrix in memory: element `(i, j)` lies at `data[i * row + j * column]`.
+template <typename T>
+struct Matrix {
+  const T* data;
+  std::int64_t row, column;
+};
+
+/// `rows` x `inner` times `inner` x `columns`.
+struct ProductShape {
+  std::int64_t rows, inner, columns;
+};
+
+/// The left factor as `unpacked_product` reads it where the right one is a transposed matrix (`right.row == 1`): `[inner, rows]`, rows
+/// padded with zeros to `padded_rows`.
+/// @{
+std::int64_t padded_rows(std::int64_t rows, const float*);
+std::int64_t padded_rows(std::int64_t rows, const double*);
+void turn_left(const Matrix<float>& left, const ProductShape& shape, float* turned);
+void turn_left(const Matrix<double>& left, const ProductShape& shape, double* turned);
+/// @}
+
+/// `out[rows, columns] = left @ right (+ bias[columns])`, contiguous, without rearranging the larger factor first as products for large
+/// matrices do: faster where there are few rows (a batch) for each weight.
+/// @param right one of its strides is 1.  @param turned the left factor turned, where `right.row == 1`; else unused.
+/// @{
+void unpacked_product(const Matrix<float>& left, const Matrix<float>& right, const float* turned, const float* bias, float* out, const ProductShape& shape);
+void unpacked_product(const Matrix<double>& left, const Matrix<double>& right, const double* turned, const double* bias, double* out, const ProductShape& shape);
+/// @}
+
+}  // namespace hfta::ops

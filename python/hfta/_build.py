@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, cast
 
 from torch import nn
@@ -22,6 +22,15 @@ def plain(model: Any, lane: int) -> nn.Module:
     if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
         raise InvalidArgument(f"hfta.fuse: expected a plain module as lane {lane}, got {type(model).__name__}: give its .module")
     return model
+
+
+def seeds_of(seeds: Iterable[int], who: str) -> list[int]:
+    """As the library takes them."""
+    numbers = [int(seed) for seed in seeds]
+    for seed in numbers:
+        if not 0 <= seed < 2**64:
+            raise InvalidArgument(f"{who}: expected seeds from 0 to 2^64 - 1, got {seed}")
+    return numbers
 
 
 def with_leaves(module: M) -> M:

@@ -97,6 +97,7 @@ class Array(Generic[M]):
 
     @plan.setter
     def plan(self, plan: Plan | None) -> None:
+        steps._check_plan(plan, "hfta.Array")
         if plan is not None:
             plan.validate(self.lanes)
         self._plan = plan
@@ -300,9 +301,14 @@ class Array(Generic[M]):
     def keep(self, indices: Iterable[int]) -> None:
         """Keeps these lanes, in this order, and drops the rest; optimizers and recorded steps follow.
 
-        Modules of dropped lanes keep a copy of their tensors of their own.
+        A mask of booleans, one per lane, tells them too (`array.keep(losses < 2)`). Modules of dropped lanes keep a copy of their tensors of their own.
         """
-        kept = [self._index(i) for i in (indices.tolist() if isinstance(indices, Tensor) else indices)]
+        given: list[Any] = torch.as_tensor(indices).tolist() if hasattr(indices, "__array__") else list(indices)
+        if given and all(isinstance(entry, bool) for entry in given):
+            if len(given) != self.lanes:
+                raise InvalidArgument(f"hfta.Array.keep: expected a mask of {self.lanes} lanes, got {len(given)}")
+            given = [lane for lane, stays in enumerate(given) if stays]
+        kept = [self._index(i) for i in given]
         self._core.keep(kept)
         self._modules[:] = [self._modules[i] for i in kept]
         self._take_stacks()
@@ -315,7 +321,7 @@ class Array(Generic[M]):
         the array is as before.
         """
         before = self.lanes
-        seeds = None if seeds is None else [int(seed) for seed in seeds]
+        seeds = None if seeds is None else _build.seeds_of(seeds, "hfta.Array.append")
         if callable(models) and not isinstance(models, nn.Module):
             count = lanes if lanes is not None else len(seeds) if seeds is not None else 1
             build: Callable[[int], M] = _build.from_factory(models)

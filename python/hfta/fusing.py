@@ -40,14 +40,16 @@ def fuse(
         >>> array.lanes
         4
     """
-    seeds = None if seeds is None else [int(seed) for seed in seeds]
+    seeds = None if seeds is None else _build.seeds_of(seeds, "hfta.fuse")
+    if lanes is not None and not isinstance(lanes, int):
+        raise InvalidArgument(f"hfta.fuse: expected lanes as a whole number, got {lanes!r}")
     if callable(models) and not isinstance(models, nn.Module):
         if lanes is None and seeds is None:
             raise InvalidArgument("hfta.fuse: expected the number of lanes for a factory, as lanes= or seeds=, got neither")
         count = len(seeds) if lanes is None else lanes  # type: ignore[arg-type]
         build = _build.from_factory(cast(Callable[..., M], models))
     else:
-        if isinstance(models, nn.Module) and not isinstance(models, nn.ModuleList):
+        if (isinstance(models, nn.Module) and not isinstance(models, nn.ModuleList)) or not hasattr(models, "__iter__"):
             raise InvalidArgument(f"hfta.fuse: expected a sequence of models or a factory, got a {type(models).__name__}")
         given = [cast(M, _build.plain(model, lane)) for lane, model in enumerate(cast("Iterable[M]", models))]
         count = len(given)

@@ -24,7 +24,12 @@ def per_lane(tensor: Tensor) -> PerLane:
 
     Example:
         >>> losses = step(hfta.per_lane(torch.randn(lanes, 32, 784)), targets)
+
+    Raises:
+        InvalidArgument (a ValueError): something else than a tensor.
     """
+    if not isinstance(tensor, Tensor):
+        raise InvalidArgument(f"hfta.per_lane: expected a tensor [lanes, ...], got {type(tensor).__name__} (lists: torch.stack)")
     return PerLane(tensor)
 
 
@@ -42,6 +47,11 @@ def _list_of(arrays: Arrays, who: str) -> list[Array[Any]]:
 
 def _cores(arrays: list[Array[Any]]) -> list[_core.Array]:
     return [array._core for array in arrays]
+
+
+def _check_plan(plan: Any, who: str) -> None:
+    if plan is not None and not isinstance(plan, Plan):
+        raise InvalidArgument(f"{who}: expected plan as an hfta.Plan, got {plan!r}")
 
 
 def _check_optimizer(optimizer: Any, who: str) -> None:
@@ -175,6 +185,7 @@ class RecordedStep(_Recorded):
         **recording: Any,
     ):
         _check_optimizer(optimizer, "hfta.record")
+        _check_plan(plan, "hfta.record")
         padding.check(pad, "hfta.record")
         self._pads = tuple(pad)
         super().__init__(arrays, fn, **recording)

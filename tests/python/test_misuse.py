@@ -108,3 +108,30 @@ def test_a_lane_that_was_dropped_no_longer_belongs_to_the_array(array, sgd):
     before = dropped.weight.clone()
     array.train_step(sgd, mse, X, Y)
     assert torch.equal(dropped.weight, before)
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda a, o: hfta.per_lane([X] * 3), r"hfta.per_lane: expected a tensor \[lanes, ...\], got list"),
+        (lambda a, o: hfta.per_lane(X.numpy()), "got ndarray"),
+        (lambda a, o: hfta.fuse(5), "hfta.fuse: expected a sequence of models or a factory, got a int"),
+        (lambda a, o: hfta.fuse(lambda: nn.Linear(3, 2), lanes="4"), "expected lanes as a whole number, got '4'"),
+        (lambda a, o: hfta.fuse(lambda: nn.Linear(3, 2), seeds=[1, -1]), r"expected seeds from 0 to 2\^64 - 1, got -1"),
+        (lambda a, o: a.record(o, mse, plan="fast"), "hfta.record: expected plan as an hfta.Plan, got 'fast'"),
+        (lambda a, o: setattr(a, "plan", 4), "expected plan as an hfta.Plan, got 4"),
+        (lambda a, o: a.keep([True, False]), "hfta.Array.keep: expected a mask of 3 lanes, got 2"),
+        (lambda a, o: a.record(o, mse)(X.numpy(), Y), "expected tensors as inputs .*, got ndarray"),
+        (lambda a, o: hfta.clip_grad_norm_(list(a.parameters()), 1.0), "expected arrays made by hfta.fuse, got Tensor"),
+        (lambda a, o: hfta.optim.Adam(a, lr=float("nan")), "expected lr of lane 0 at least 0, got nan"),
+    ],
+)
+def test_what_a_newcomer_tries_is_answered(use, message, array, sgd):
+    with pytest.raises(ValueError, match=message):
+        use(array, sgd)
+
+
+def test_lanes_may_be_kept_by_a_mask(array):
+    first, last = array.lane(0), array.lane(2)
+    array.keep(torch.tensor([0.1, 9.0, 0.2]) < 1)
+    assert list(array) == [first, last]

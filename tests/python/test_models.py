@@ -198,7 +198,7 @@ def test_weights_with_parametrizations():
 
 
 def test_a_decoder_of_x_transformers():
-    package = pytest.importorskip("x_transformers")
+    package = pytest.importorskip("x_transformers", reason="needs: pip install x-transformers")
 
     def build():
         layers = package.Decoder(dim=16, depth=2, heads=2, attn_dim_head=8, rotary_pos_emb=True)
@@ -212,7 +212,7 @@ def test_a_decoder_of_x_transformers():
 
 @pytest.mark.parametrize("layer", ["SAGEConv", "GCNConv"])
 def test_layers_of_torch_geometric(layer):
-    package = pytest.importorskip("torch_geometric.nn")
+    package = pytest.importorskip("torch_geometric.nn", reason="needs: pip install torch_geometric")
     kind = getattr(package, layer)
 
     class Net(nn.Module):

@@ -148,6 +148,8 @@ def test_array_state_goes_into_another_array_of_the_same_seeds():
 
 
 def test_tied_and_shared_tensors_are_stacked_once():
+    """Case A21."""
+
     class Tied(nn.Module):
         def __init__(self):
             super().__init__()

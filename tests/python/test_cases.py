@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -212,3 +215,92 @@ def test_a_nan_in_one_lane_changes_no_bit_of_another():
         results.append([array.lane_state_dict(lane) for lane in (0, 2)])
     for healthy, beside in zip(*results):
         assert all(torch.equal(healthy[name], beside[name]) for name in healthy)
+
+
+def test_a_closure_that_is_evaluated_twice_gives_the_same_losses():
+    """Case A8, with a stock LBFGS of each lane over its rows."""
+    array = hfta.fuse([nn.Linear(3, 2).double() for _ in range(3)])
+    inputs = torch.randn(5, 3).double(), torch.randn(5, 2).double()
+    first, again = array.backward(mse, *inputs), array.backward(mse, *inputs)
+    assert torch.equal(first, again)
+    array.zero_grad()
+    for lane in array:
+        stock = torch.optim.LBFGS(lane.parameters(), lr=0.5, max_iter=3)
+
+        def closure(lane=lane, stock=stock):
+            stock.zero_grad()
+            loss = mse(lane, *inputs)
+            loss.backward()
+            return loss
+
+        stock.step(closure)
+    assert (array.evaluate(mse, *inputs) < first).all()
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_loop_over_a_cell(recorded):
+    """Case A11: no loop over lanes that the report does not tell."""
+
+    class Unrolls(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell, self.head = nn.GRUCell(3, 6), nn.Linear(6, 2)
+
+        def forward(self, x):
+            state = None
+            for step in x.split(1, dim=1):
+                state = self.cell(step.squeeze(1), state)
+            return self.head(state)
+
+    data = lambda: (torch.randn(5, 4, 3), torch.randn(5, 2))
+    if recorded:
+        step = agrees(mse, build=Unrolls, data=data)
+        assert "looped" not in step.report() and "structure" not in step.report(), step.report()
+        return
+    models = [Unrolls() for _ in range(3)]
+    array, inputs = hfta.fuse(models), data()
+    losses = array.train_step(hfta.optim.SGD(array, lr=0.1), mse, *inputs)
+    for lane, model in enumerate(models):
+        close(losses[lane], mse(model, *inputs).detach())
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_every_stacked_parameter_is_a_leaf_with_a_gradient(recorded):
+    """Case A20."""
+
+    def build():
+        return nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(18, 2))
+
+    array = hfta.fuse([build() for _ in range(3)])
+    array.backward(lambda net, x: net(x).square().mean(), torch.randn(2, 1, 5, 5), recorded=recorded)
+    assert len(list(array.parameters())) == len(list(build().parameters()))
+    for name, tensor in array.named_parameters():
+        assert tensor.is_leaf and tensor.grad is not None and tensor.grad.shape == tensor.shape, name
+
+
+def test_an_exported_lane_loads_in_stock_pytorch_and_comes_back(tmp_path):
+    """Case C13: in a process that knows nothing of this package."""
+
+    def build():
+        return nn.Sequential(nn.Linear(3, 4, bias=False), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 2))
+
+    array = hfta.fuse([build() for _ in range(3)])
+    step = array.record(hfta.optim.Adam(array, lr=0.01), mse, plan=WIDE)
+    x, y = torch.randn(5, 3), torch.randn(5, 2)
+    for _ in range(3):
+        step(x, y)
+    array.eval()
+    torch.save(array.lane_state_dict(1), tmp_path / "lane.pt")
+    torch.save((x, array(x)[1]), tmp_path / "expected.pt")
+    code = (
+        "import sys, torch; from torch import nn; torch.set_num_threads(1)\n"
+        "net = nn.Sequential(nn.Linear(3, 4, bias=False), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 2)).eval()\n"
+        "state = torch.load('lane.pt', weights_only=True); net.load_state_dict(state, strict=True)\n"
+        "x, expected = torch.load('expected.pt', weights_only=True)\n"
+        "assert torch.equal(net(x), expected) and 'hfta' not in sys.modules\n"
+        "torch.save({name: tensor * 2 for name, tensor in net.state_dict().items()}, 'back.pt')\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    back = torch.load(tmp_path / "back.pt", weights_only=True)
+    array.load_lane_state_dict(2, back)
+    assert all(torch.equal(tensor, back[name]) for name, tensor in array.lane_state_dict(2).items())

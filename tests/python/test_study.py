@@ -11,6 +11,7 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
+from support import close
 from torch import nn
 
 import hfta
@@ -99,7 +100,7 @@ def test_sweep_goes_on_where_it_was_interrupted(tmp_path):
     for trial in study.trials:
         assert trial.state == "COMPLETE"
         for name, tensor in whole.state_dict(trial.number).items():
-            assert torch.equal(tensor, study.state_dict(trial.number)[name])
+            close(study.state_dict(trial.number)[name], tensor, name, 9)  # lowerings are chosen by timing: others round otherwise
     assert not list((tmp_path / "cut" / "checkpoints").iterdir())
 
 
@@ -114,7 +115,7 @@ def test_sweep_goes_on_where_it_was_killed(tmp_path):
     assert all(t.state == "COMPLETE" and t.user_attributes["hfta:reclaimed"] == 1 for t in study.trials)
     for trial in study.trials:
         for name, tensor in whole.state_dict(trial.number).items():
-            assert torch.equal(tensor, study.state_dict(trial.number)[name])
+            close(study.state_dict(trial.number)[name], tensor, name, 9)  # lowerings are chosen by timing: others round otherwise
 
 
 def test_sweep_adds_trials_to_a_study_and_draws_what_one_run_draws(tmp_path):

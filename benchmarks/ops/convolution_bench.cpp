@@ -35,6 +35,11 @@ void add_convolution(std::int64_t lanes, const Shape& s) {
     add_convolution(lanes, {"1to16x28", 1, 16, 28, 3, 1, 1, true});
     add_convolution(lanes, {"16to32x14", 16, 32, 14, 3, 1, 1, false});
     add_convolution(lanes, {"64to64x16", 64, 64, 16, 3, 1, 1, false});
+    add_convolution(lanes, {"6to16x14kernel5", 6, 16, 14, 5, 1, 0, false});
+    for (const auto& s : {Shape{"64to64x32", 64, 64, 32, 3, 1, 1, false}, Shape{"128to128x16", 128, 128, 16, 3, 1, 1, false},
+                          Shape{"256to256x8", 256, 256, 8, 3, 1, 1, false}, Shape{"512to512x4", 512, 512, 4, 3, 1, 1, false},
+                          Shape{"64to128x32stride2", 64, 128, 32, 3, 2, 1, false}, Shape{"64to128x32kernel1stride2", 64, 128, 32, 1, 2, 0, false}})
+      if (lanes == 1) add_convolution(lanes, s);
     add_convolution(lanes, {"3to64x64stride2", 3, 64, 64, 4, 2, 1, true});
     add_convolution(lanes, {"64to128x16kernel1", 64, 128, 16, 1, 1, 0, false});
   }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 
+#include "hfta/base/memory.h"
 #include "hfta/ops/rule.h"
 
 namespace hfta::bench {
@@ -33,7 +34,10 @@ void run_alone(const c10::OperatorHandle& op, const RuleCase& rule_case) {
 
 class Scope {
  public:
-  Scope() { at::set_num_threads(1); }
+  Scope() {
+    base::keep_freed_memory();  // as training does: else large results are paid for in page faults
+    at::set_num_threads(1);
+  }
 
  private:
   at::NoGradGuard no_grad_;

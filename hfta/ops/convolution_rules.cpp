@@ -50,7 +50,8 @@ void register_convolution_rules() {
   OperatorRules forward{"aten::convolution", {}}, backward{"aten::convolution_backward", {}};
   for (const auto lowering : kConvolutionLowerings) {
     // Marked for the CPU, so that one lane takes it too: LibTorch's own kernels for this case are slow there only.
-    const bool cpu_only = lowering == ConvolutionLowering::Product || lowering == ConvolutionLowering::Direct;
+    const bool cpu_only = lowering == ConvolutionLowering::Product || lowering == ConvolutionLowering::Direct ||
+                          lowering == ConvolutionLowering::Winograd;
     const auto run_forward = [=](const RuleContext& context, std::span<const LaneValue> values) {
       return forward_rule(Arguments(context, values), lowering);
     };

@@ -1,7 +1,6 @@
 #include "hfta/ops/direct_convolution.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
@@ -10,37 +9,13 @@
 
 #include "hfta/base/error.h"
 #include "hfta/ops/direct_convolution_kernel.h"
+#include "hfta/ops/image_stacks.h"
 
 namespace hfta::ops {
 namespace {
 
 /// Products below which a thread of its own costs more than it saves.
 constexpr std::int64_t kProductsPerThread = 1 << 20;
-
-/// Each lane's images `[lanes or none, N, C, H, W]`.
-struct Images {
-  const at::Tensor& tensor;
-  bool per_lane() const { return tensor.dim() == 5; }
-  std::int64_t size(int axis) const { return tensor.size(axis + (per_lane() ? 1 : 0)); }
-  template <typename T>
-  const T* of(std::int64_t lane) const {
-    return tensor.const_data_ptr<T>() + (per_lane() ? lane * tensor.stride(0) : 0);
-  }
-};
-
-template <typename T>
-const T* row_of(const at::Tensor& stack, std::int64_t lane) {
-  return stack.const_data_ptr<T>() + lane * stack.stride(0);
-}
-
-DirectShape shape_of(std::int64_t channels, std::int64_t height, std::int64_t width, const at::Tensor& weight, at::IntArrayRef padding) {
-  return {.channels = channels,
-          .height = height,
-          .width = width,
-          .outputs = weight.size(1),
-          .kernel = {weight.size(3), weight.size(4)},
-          .padding = {padding[0], padding[1]}};
-}
 
 /// Runs `work(lane, first image, images)` for all images of all lanes, on several threads where there is enough to do.
 template <typename Work>
@@ -145,39 +120,8 @@ std::tuple<at::Tensor, at::Tensor> weight_gradient(const at::Tensor& grad_output
 
 // ---- what the rules call
 
-template <typename Signature, typename... Arguments>
-auto call(const char* name, Arguments&&... arguments) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>().call(std::forward<Arguments>(arguments)...);
-}
-
-/// Lanes first, each lane's row contiguous.
-at::Tensor rows(const LaneTensor& value, std::int64_t lanes) {
-  auto tensor = lanes_first(value, lanes);
-  return tensor.numel() == 0 || tensor.select(0, 0).is_contiguous() ? tensor : tensor.contiguous();
-}
-
-/// Rows, or the shared images as they are.
-at::Tensor images_of(const LaneTensor& value, std::int64_t lanes) { return value.is_shared() ? value.tensor.contiguous() : rows(value, lanes); }
-
-bool all_one(const std::vector<std::int64_t>& values) { return std::ranges::all_of(values, [](auto v) { return v == 1; }); }
-
-std::array<std::int64_t, 2> both(const std::vector<std::int64_t>& values) { return {values[0], values.back()}; }
-
-std::array<std::int64_t, 2> last_two(const LaneTensor& value) {
-  const auto lane = lane_of(value, 0);
-  return {lane.size(-2), lane.size(-1)};
-}
-
-/// Float or double images on the CPU, stride and dilation one, a padding smaller than the kernel, which is not too wide.
 bool takes(const LaneTensor& input, const LaneTensor& weight, const ConvolutionOptions& options) {
-  if (input.lane_dim() != 4 || options.transposed || options.groups != 1 || !all_one(options.stride) || !all_one(options.dilation)) return false;
-  const auto type = input.tensor.scalar_type();
-  if (!input.tensor.is_cpu() || (type != at::kFloat && type != at::kDouble) || weight.tensor.scalar_type() != type || input.tensor.numel() == 0) return false;
-  const auto padding = both(options.padding);
-  const auto kernel = last_two(weight), size = last_two(input);
-  for (std::size_t axis = 0; axis < 2; ++axis)
-    if (padding[axis] >= kernel[axis] || size[axis] + 2 * padding[axis] < kernel[axis]) return false;
-  return kernel[1] <= kDirectKernelWidth;
+  return plain_images(input, weight, options) && last_two(weight)[1] <= kDirectKernelWidth;
 }
 
 }  // namespace

@@ -31,6 +31,8 @@ std::vector<Case> cases() {
       {"TransposedGroups", {2, 4, 5, 4}, {4, 3, 3, 3}, {.stride = {2, 2}, .padding = {1, 1}, .dilation = {1, 1}, .transposed = true, .output_padding = {0, 0}, .groups = 2}},
       {"Direct", {3, 3, 14, 9}, {11, 3, 3, 5}, {.stride = {1, 1}, .padding = {1, 2}, .dilation = {1, 1}, .output_padding = {0, 0}}},
       {"DirectWide", {5, 2, 5, 40}, {3, 2, 2, 7}, {.stride = {1, 1}, .padding = {0, 0}, .dilation = {1, 1}, .output_padding = {0, 0}}},
+      {"Winograd", {3, 17, 7, 9}, {19, 17, 3, 3}, {.stride = {1, 1}, .padding = {1, 2}, .dilation = {1, 1}, .output_padding = {0, 0}}},
+      {"WinogradDilated", {2, 3, 9, 8}, {4, 3, 3, 3}, {.stride = {1, 1}, .padding = {1, 1}, .dilation = {2, 1}, .output_padding = {0, 0}}},
       {"OneByOne1d", {2, 3, 11}, {5, 3, 1}, {}},
       {"OneByOne2d", {2, 6, 2, 1}, {5, 6, 1, 1}, {.stride = {1, 1}, .padding = {0, 0}, .dilation = {1, 1}, .output_padding = {0, 0}}},
       {"OneByOne3d", {2, 3, 3, 2, 4}, {5, 3, 1, 1, 1}, {.stride = {1, 1, 1}, .padding = {0, 0, 0}, .dilation = {1, 1, 1}, .output_padding = {0, 0, 0}}},
@@ -58,6 +60,8 @@ class ConvolutionTest : public ::testing::TestWithParam<Parameters> {
   std::vector<LaneArgument> both(const Sizes& sizes, std::int64_t lane_axis, bool padded) const {
     return {random_shared(sizes, type()), random_lanes(lanes(), sizes, type(), lane_axis, padded)};
   }
+  /// Of the absolute tolerance: transforms round at the scale of a result, a sum of so many numbers, also where it is near zero.
+  double scale() const { return shapes().name == "Winograd" ? 10 * std::sqrt(static_cast<double>(shapes().weight[1] * 9)) : 10; }
   std::int64_t out_channels() const {
     return shapes().options.transposed ? shapes().weight[1] * shapes().options.groups : shapes().weight[0];
   }
@@ -82,7 +86,7 @@ TEST_P(ConvolutionTest, OutputsEqualTheLanesAlone) {
   for (const auto& input : inputs()) {
     for (const auto& weight : weights()) {
       for (const auto& bias : {none, random_shared({out_channels()}, type()), random_lanes(lanes(), {out_channels()}, type(), 0, true)}) {
-        const auto took = expect_lanes_equal_alone("aten::convolution", lanes(), joined({input, weight, bias}, options()));
+        const auto took = expect_lanes_equal_alone("aten::convolution", lanes(), joined({input, weight, bias}, options()), "", scale());
         EXPECT_THAT(took, Contains("looped"));
         EXPECT_THAT(took, Contains("grouped"));
         const bool wide = !input.axis && weight.axis && shapes().options.groups == 1;
@@ -103,7 +107,7 @@ TEST_P(ConvolutionTest, GradientsEqualTheLanesAlone) {
           for (const bool entry : mask) wanted.push_back(entry);
           const auto bias_sizes = mask[2] ? c10::IValue(Sizes{out_channels()}) : c10::IValue();
           auto arguments = joined(joined({grad, input, weight, same(bias_sizes)}, options()), {same(wanted)});
-          const auto took = expect_lanes_equal_alone("aten::convolution_backward", lanes(), arguments, "", 100);
+          const auto took = expect_lanes_equal_alone("aten::convolution_backward", lanes(), arguments, "", 10 * scale());
           EXPECT_THAT(took, Contains("looped"));
           const bool wide = !input.axis && shapes().options.groups == 1 && !mask[0];
           EXPECT_EQ(std::ranges::count(took, "wide"), wide ? 1 : 0);
@@ -115,17 +119,23 @@ TEST_P(ConvolutionTest, GradientsEqualTheLanesAlone) {
 }
 
 TEST_P(ConvolutionTest, KernelsOfSizeOneAreProducts) {
-  const auto took = expect_lanes_equal_alone("aten::convolution", lanes(), joined({inputs()[1], weights()[1], same(c10::IValue())}, options()));
+  const auto took = expect_lanes_equal_alone("aten::convolution", lanes(), joined({inputs()[1], weights()[1], same(c10::IValue())}, options()), "", scale());
   const bool one = shapes().name.starts_with("OneByOne") && shapes().name != "OneByOneStrided";
   EXPECT_EQ(std::ranges::count(took, "product"), one ? 1 : 0);
 }
 
 TEST_P(ConvolutionTest, ImagesAtStrideOneHaveAKernelOfOurs) {
-  const auto took = expect_lanes_equal_alone("aten::convolution", lanes(), joined({inputs()[1], weights()[1], same(c10::IValue())}, options()));
+  const auto took = expect_lanes_equal_alone("aten::convolution", lanes(), joined({inputs()[1], weights()[1], same(c10::IValue())}, options()), "", scale());
   const auto& o = shapes().options;
   const auto one = [](const auto& values) { return std::ranges::all_of(values, [](auto v) { return v == 1; }); };
   const bool fits = shapes().input.size() == 4 && o.groups == 1 && !o.transposed && one(o.stride) && one(o.dilation);
   EXPECT_EQ(std::ranges::count(took, "direct"), fits ? 1 : 0);
+}
+
+TEST_P(ConvolutionTest, FloatsUnderThreeByThreeAtStrideOneHaveFewerProducts) {
+  const auto took = expect_lanes_equal_alone("aten::convolution", lanes(), joined({inputs()[1], weights()[1], same(c10::IValue())}, options()), "", scale());
+  const bool fits = type() == torch::kFloat && (shapes().name == "Winograd");
+  EXPECT_EQ(std::ranges::count(took, "winograd"), fits ? 1 : 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, ConvolutionTest,
@@ -181,6 +191,50 @@ TEST(ConvolutionRulesTest, DirectKernelEqualsLibTorchs) {
       }
     }
   }
+}
+
+at::Tensor difference(const at::Tensor& got, const at::Tensor& expected) { return (got.to(at::kDouble) - expected).abs().max() / expected.square().mean().sqrt(); }
+
+/// More tiles than are computed in one go, panels of every width, odd sizes, and threads that share a lane: as near to the float64 result as
+/// LibTorch's own float32 one is, within a factor that the transforms cost.
+TEST(ConvolutionRulesTest, WinogradIsNearTheExactResult) {
+  struct Shape {
+    std::int64_t images, channels, outputs, height, width, padding[2];
+  };
+  torch::manual_seed(8);
+  for (const int threads : {1, 2}) {
+    at::set_num_threads(threads);
+    for (const auto& s : {Shape{2, 1, 1, 3, 3, {0, 0}}, Shape{5, 16, 32, 14, 14, {1, 1}}, Shape{3, 70, 116, 5, 33, {2, 0}}, Shape{4, 256, 144, 4, 4, {1, 1}}, Shape{9, 33, 64, 32, 31, {0, 1}}}) {
+      const auto image = torch::randn({s.images, s.channels, s.height, s.width}), weight = torch::randn({s.outputs, s.channels, 3, 3}), bias = torch::randn({s.outputs});
+      const ops::ConvolutionOptions o{.stride = {1, 1}, .padding = {s.padding[0], s.padding[1]}, .dilation = {1, 1}, .output_padding = {0, 0}};
+      const auto result = ops::convolution({image, std::nullopt}, {weight.unsqueeze(0), 0}, ops::LaneTensor{bias.unsqueeze(0), 0}, o, 1, ops::ConvolutionLowering::Winograd);
+      ASSERT_TRUE(result);
+      const auto exact = torch::convolution(image.to(torch::kDouble), weight.to(torch::kDouble), bias.to(torch::kDouble), o.stride, o.padding, o.dilation, false, {0, 0}, 1);
+      EXPECT_LT(difference(ops::lane_of(*result, 0), exact).item<double>(), 5e-6);
+      const auto grad = torch::randn(exact.sizes());
+      const auto got = ops::convolution_backward({grad.unsqueeze(0), 0}, {image, std::nullopt}, {weight.unsqueeze(0), 0}, o, {true, true, true}, 1, ops::ConvolutionLowering::Winograd);
+      ASSERT_TRUE(got);
+      const auto [x, w, b] = at::convolution_backward(grad.to(torch::kDouble), image.to(torch::kDouble), weight.to(torch::kDouble), at::IntArrayRef{s.outputs}, o.stride, o.padding, o.dilation, false, {0, 0}, 1, {true, true, true});
+      EXPECT_LT(difference(ops::lane_of(*(*got)[0], 0), x).item<double>(), 5e-6);
+      EXPECT_LT(difference(ops::lane_of(*(*got)[1], 0), w).item<double>(), 1e-5);
+      EXPECT_LT(difference(ops::lane_of(*(*got)[2], 0), b).item<double>(), 1e-5);
+    }
+  }
+  at::set_num_threads(1);
+}
+
+TEST(ConvolutionRulesTest, WinogradKeepsALanesInfinityToItself) {
+  torch::manual_seed(9);
+  auto images = torch::randn({3, 2, 5, 8, 7}), weights = torch::randn({3, 6, 5, 3, 3});
+  const ops::ConvolutionOptions o{.stride = {1, 1}, .padding = {1, 1}, .dilation = {1, 1}, .output_padding = {0, 0}};
+  const auto run = [&] { return ops::convolution({images, 0}, {weights, 0}, std::nullopt, o, 3, ops::ConvolutionLowering::Winograd)->tensor.clone(); };
+  const auto healthy = run();
+  images[1].fill_(std::numeric_limits<float>::infinity());
+  weights[1][0][0][0][0] = std::numeric_limits<float>::quiet_NaN();
+  const auto sick = run();
+  EXPECT_TRUE(same_bits(sick[0], healthy[0]));
+  EXPECT_TRUE(same_bits(sick[2], healthy[2]));
+  EXPECT_FALSE(sick[1].isfinite().any().item<bool>());
 }
 
 TEST(ConvolutionRulesTest, OtherArgumentsAreNotTaken) {

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "hfta/ops/vector_sums.h"
+
+// Between planes `[channel, height, width]` and bands of pixels with sixteen channels a vector `[row, column, 16]`, for kernels that work along
+// channels. Inlined into functions that are compiled for several processors.
+
+namespace hfta::ops {
+
+/// Sixteen numbers.
+using Lanes16 = Wide<float>::Vector;
+typedef std::int32_t Places16 __attribute__((vector_size(64)));  // NOLINT(modernize-use-using)
+
+constexpr std::int64_t kVector = 16;
+
+constexpr std::int64_t rounded_up(std::int64_t value, std::int64_t to) { return (value + to - 1) / to * to; }
+
+HFTA_INLINE void load(Lanes16& to, const float* from) { std::memcpy(&to, from, sizeof to); }
+HFTA_INLINE void store(float* to, const Lanes16& from) { std::memcpy(to, &from, sizeof from); }
+
+/// Makes rows of columns in registers: pairs, then fours, then quarters of vectors change places.
+HFTA_INLINE void transpose(Lanes16 (&r)[16]) {
+  constexpr Places16 kLow1{0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29}, kHigh1{2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31};
+  constexpr Places16 kLow2{0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29}, kHigh2{2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31};
+  constexpr Places16 kEven{0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27}, kOdd{4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31};
+  Lanes16 t[16];
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = __builtin_shuffle(r[i], r[i + 1], kLow1);
+    t[i + 1] = __builtin_shuffle(r[i], r[i + 1], kHigh1);
+  }
+  for (int i = 0; i < 16; i += 4)
+    for (int j = 0; j < 2; ++j) {
+      r[i + 2 * j] = __builtin_shuffle(t[i + j], t[i + j + 2], kLow2);
+      r[i + 2 * j + 1] = __builtin_shuffle(t[i + j], t[i + j + 2], kHigh2);
+    }
+  for (int i = 0; i < 4; ++i)
+    for (int half = 0; half < 16; half += 8) {
+      t[half + i] = __builtin_shuffle(r[half + i], r[half + i + 4], kEven);
+      t[half + i + 4] = __builtin_shuffle(r[half + i], r[half + i + 4], kOdd);
+    }
+  for (int i = 0; i < 8; ++i) {
+    r[i] = __builtin_shuffle(t[i], t[i + 8], kEven);
+    r[i + 8] = __builtin_shuffle(t[i], t[i + 8], kOdd);
+  }
+}
+
+/// Up to sixteen channels of an image, and the rows of it that a band holds.
+struct Band {
+  std::int64_t channels, height, width;  ///< Of the image; at most sixteen channels.
+  std::int64_t first, rows;              ///< Rows of the band, the first as a row of the image: outside it there are zeros.
+  std::int64_t left, stride;             ///< The image's first column in the band, and the band's columns.
+};
+
+/// Loads pixels `[channels, plane]` from `from` on; missing channels are zero. `readable`: sixteen numbers may be read of each.
+HFTA_INLINE void load_pixels(const float* from, std::int64_t plane, std::int64_t channels, std::int64_t count, bool readable, Lanes16 (&pixels)[16]) {
+  if (channels == kVector && (readable || count == kVector)) {
+    for (int c = 0; c < 16; ++c) load(pixels[c], from + c * plane);
+  } else {
+    for (int c = 0; c < 16; ++c) {
+      pixels[c] = Lanes16{};
+      if (c < channels) std::memcpy(&pixels[c], from + c * plane, static_cast<std::size_t>(count) * sizeof(float));
+    }
+  }
+  transpose(pixels);
+}
+
+/// Writes the rows of an image `planes` into `band`, whose columns beside the image must be zero already.
+HFTA_INLINE void fill_band(const float* planes, float* band, bool readable, const Band& b) {
+  const auto top = std::clamp<std::int64_t>(-b.first, 0, b.rows), bottom = std::clamp(b.height - b.first, top, b.rows);
+  const auto bytes = b.stride * kVector * static_cast<std::int64_t>(sizeof(float));
+  std::memset(band, 0, static_cast<std::size_t>(top * bytes));
+  std::memset(band + bottom * b.stride * kVector, 0, static_cast<std::size_t>((b.rows - bottom) * bytes));
+  auto* to = band + (top * b.stride + b.left) * kVector;
+  std::int64_t column = 0;
+  for (auto p = (b.first + top) * b.width; p < (b.first + bottom) * b.width; p += kVector) {
+    const auto count = std::min(kVector, (b.first + bottom) * b.width - p);
+    Lanes16 pixels[16];
+    load_pixels(planes + p, b.height * b.width, b.channels, count, readable, pixels);
+    for (std::int64_t i = 0; i < count; ++i, to += kVector) {
+      store(to, pixels[i]);
+      if (++column == b.width) column = 0, to += (b.stride - b.width) * kVector;
+    }
+  }
+}
+
+/// Writes what of the band lies inside the image to `planes`.
+HFTA_INLINE void empty_band(const float* band, float* planes, const Band& b) {
+  const auto* from = band + b.left * kVector;
+  const auto end = std::min(b.first + b.rows, b.height) * b.width;
+  std::int64_t column = 0;
+  for (auto p = b.first * b.width; p < end; p += kVector) {
+    const auto count = std::min(kVector, end - p);
+    Lanes16 pixels[16] = {};
+    for (std::int64_t i = 0; i < count; ++i) {
+      load(pixels[i], from);
+      from += kVector;
+      if (++column == b.width) column = 0, from += (b.stride - b.width) * kVector;
+    }
+    transpose(pixels);
+    auto* to = planes + p;
+    if (b.channels == kVector && count == kVector) {
+      for (int c = 0; c < 16; ++c) store(to + c * b.height * b.width, pixels[c]);
+    } else {
+      for (std::int64_t c = 0; c < b.channels; ++c) std::memcpy(to + c * b.height * b.width, &pixels[c], static_cast<std::size_t>(count) * sizeof(float));
+    }
+  }
+}
+
+}  // namespace hfta::ops

@@ -59,8 +59,9 @@ json answer(Way& way, const Settings& settings, const Batches& batches, const js
   }
   if (what == "settle") return {{"note", way.settle(batches)}};
   if (what == "weights") return write_weights(way, settings.lanes, command.at("path")), json{{"done", true}};
+  if (what == "profile") return {{"nodes", way.profile(batches, command.at("repeats"))}};
   if (what == "costs") return way.costs(batches, command.at("folder"));
-  throw InvalidArgument("arrays_way: expected steps, settle, weights or costs, got " + what);
+  throw InvalidArgument("arrays_way: expected steps, settle, weights, profile or costs, got " + what);
 }
 
 Settings settings_of(const json& request) {

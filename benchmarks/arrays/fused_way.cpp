@@ -7,6 +7,7 @@
 #include "hfta/train/lane_gradients.h"
 #include "hfta/train/recorded_evaluation.h"
 #include "hfta/train/recorded_function.h"
+#include "hfta/train/recorded_step.h"
 #include "way.h"
 
 namespace hfta::bench {
@@ -102,6 +103,12 @@ class Fused final : public Way {
     }
     note["plan"] = describe(runner_->plan());
     return note;
+  }
+
+  std::string profile(const Batches& batches, std::int64_t repeats) override {
+    train::RecordedStep step(arrays(), *optimizer_, step_, {}, runner_->plan());
+    step(inputs_of(batches[0]));
+    return step.print(repeats);
   }
 
   json costs(const Batches& batches, const std::string& folder) override {

@@ -43,6 +43,8 @@ class Way {
   virtual std::vector<at::Tensor> lane_parameters(std::int64_t lane) const = 0;
   /// Called once, between the checked steps and the timed ones: chooses how to run. @returns a note for the table.
   virtual nlohmann::json settle(const Batches& batches) = 0;
+  /// The time of each node of a group's program, averaged over `repeats`; empty where there is none.
+  virtual std::string profile(const Batches&, std::int64_t) { return ""; }
   /// What an array costs beside its steps; leaves the way unfit for more. @param folder where it may write files.
   virtual nlohmann::json costs(const Batches& batches, const std::string& folder);
 };

@@ -20,16 +20,19 @@ void write(std::ostream& out, const LaneTensor& value) {
   out << ' ';
 }
 
-double seconds(const LoweringTable::Candidate& candidate) {
+/// The least of a few runs; of one that is hopeless beside `best`, the first that warms up.
+double seconds(const LoweringTable::Candidate& candidate, double best) {
   using Clock = std::chrono::steady_clock;
-  if (!candidate.run()) return std::numeric_limits<double>::infinity();  // warms up, too
-  double best = std::numeric_limits<double>::infinity();
-  for (int repeat = 0; repeat < 3; ++repeat) {
+  constexpr double kHopeless = 4;
+  double least = std::numeric_limits<double>::infinity();
+  for (int repeat = 0; repeat < 4; ++repeat) {
     const auto start = Clock::now();
-    candidate.run();
-    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
+    if (!candidate.run()) return std::numeric_limits<double>::infinity();
+    const auto taken = std::chrono::duration<double>(Clock::now() - start).count();
+    if (repeat > 0 || taken > kHopeless * best) least = std::min(least, taken);
+    if (least > kHopeless * best) break;
   }
-  return best;
+  return least;
 }
 
 }  // namespace
@@ -63,7 +66,7 @@ std::size_t LoweringTable::fastest(std::span<const Candidate> candidates) const 
   std::size_t best = 0;
   double best_seconds = std::numeric_limits<double>::infinity();
   for (std::size_t i = 0; i < candidates.size(); ++i) {
-    const double taken = seconds(candidates[i]);
+    const double taken = seconds(candidates[i], best_seconds);
     if (taken < best_seconds) best = i, best_seconds = taken;
   }
   return best;

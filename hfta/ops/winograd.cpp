@@ -21,11 +21,24 @@ std::int64_t rows_per_thread(const Winograd& winograd) {
 
 at::Tensor floats(std::int64_t count) { return at::empty({count}, at::kFloat); }
 
+void convolve_few(const Winograd& winograd, const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias, bool turned,
+                  const at::Tensor& out) {
+  const Images images{input};
+  at::parallel_for(0, weight.size(0), 1, [&](std::int64_t begin, std::int64_t end) {
+    const auto scratch = floats(winograd.scratch_floats()), panel = floats(winograd.panel_floats());
+    for (auto lane = begin; lane < end; ++lane)
+      winograd.convolve_few(images.of<float>(lane), row_of<float>(weight, lane), turned, bias ? row_of<float>(*bias, lane) : nullptr,
+                            out.mutable_data_ptr<float>() + lane * out.stride(0), images.size(0), panel.mutable_data_ptr<float>(),
+                            scratch.mutable_data_ptr<float>());
+  });
+}
+
 /// Convolves each lane's images with its weights, or with these turned round.
 void convolve(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias, bool turned, const DirectShape& s, const at::Tensor& out) {
   const Winograd winograd(s);
   const Images images{input};
   const auto lanes = weight.size(0), count = images.size(0), rows = count * winograd.tile_rows(), size = winograd.weight_floats();
+  if (winograd.are_few(count) && (at::in_parallel_region() || lanes >= at::get_num_threads())) return convolve_few(winograd, input, weight, bias, turned, out);
   const auto transformed = floats(lanes * size);
   auto* const weights = transformed.mutable_data_ptr<float>();
   at::parallel_for(0, lanes, 1, [&](std::int64_t begin, std::int64_t end) {

@@ -9,8 +9,8 @@ namespace {
 constexpr std::int64_t kProducts = 16, kTaps = 9, kMiddle = 5;
 /// Floats of transformed tiles in one go: they and what comes of them stay in the second-level cache.
 constexpr std::int64_t kBlockFloats = 160 * 1024;
-/// Fewer tiles would read the transformed weights too often, more gain nothing.
-constexpr std::int64_t kFewestTiles = 64, kMostTiles = 256;
+/// Fewer tiles would go through the transformed weights (and their gradient) too often, more gain nothing.
+constexpr std::int64_t kFewestTiles = 128, kFewestGradientTiles = 64, kMostTiles = 256;
 /// Behind each row, so that rows do not fall on the same lines of a cache.
 constexpr std::int64_t kGap = 16;
 
@@ -31,7 +31,7 @@ HFTA_INLINE void each_panel(std::int64_t channels, std::int64_t outputs, const W
     panel.offset += kProducts * panel.step;
   }
 }
-std::int64_t panel_floats(std::int64_t channels, std::int64_t outputs) {
+std::int64_t all_panels_floats(std::int64_t channels, std::int64_t outputs) {
   std::int64_t floats = 0;
   each_panel(channels, outputs, [&](const Panel& panel) { floats = panel.offset + kProducts * panel.step; });
   return floats;
@@ -179,8 +179,8 @@ void panel_to_weights(const float* sums, float* grad_weight, const Panel& panel,
 
 }  // namespace
 
-std::int64_t Winograd::rows_of(std::int64_t floats_per_tile) const {
-  const auto tiles = std::clamp(kBlockFloats / floats_per_tile, kFewestTiles, kMostTiles);
+std::int64_t Winograd::rows_of(std::int64_t floats_per_tile, std::int64_t fewest) const {
+  const auto tiles = std::clamp(kBlockFloats / floats_per_tile, fewest, kMostTiles);
   return std::max<std::int64_t>(1, tiles / tile_columns_);
 }
 
@@ -189,10 +189,10 @@ Winograd::Winograd(const DirectShape& shape) : shape_(shape) {
   tile_columns_ = (shape.out_width() + 1) / 2;
   in_stride_ = rounded_up(shape.channels, kVector) + kGap;
   out_stride_ = rounded_up(shape.outputs, kVector) + kGap;
-  block_rows_ = rows_of(kProducts * in_stride_);
+  block_rows_ = rows_of(kProducts * in_stride_, kFewestTiles);
   block_tiles_ = rounded_up(block_rows_ * tile_columns_, kRowsTogether);
   chunk_ = std::max<std::int64_t>(64, kBlockFloats / (kProducts * block_tiles_) / 64 * 64);
-  gradient_rows_ = rows_of(kProducts * (in_stride_ + out_stride_));
+  gradient_rows_ = rows_of(kProducts * (in_stride_ + out_stride_), kFewestGradientTiles);
   gradient_tiles_ = gradient_rows_ * tile_columns_;
 }
 
@@ -203,7 +203,7 @@ std::int64_t band_floats(std::int64_t rows, std::int64_t columns) { return (2 * 
 
 }  // namespace
 
-std::int64_t Winograd::weight_floats() const { return panel_floats(shape_.channels, shape_.outputs); }
+std::int64_t Winograd::weight_floats() const { return all_panels_floats(shape_.channels, shape_.outputs); }
 
 std::int64_t Winograd::scratch_floats() const {
   return band_floats(block_rows_, tile_columns_) + kProducts * block_tiles_ * (in_stride_ + std::min(chunk_, out_stride_) + kGap);
@@ -213,34 +213,50 @@ std::int64_t Winograd::gradient_scratch_floats() const {
   return band_floats(gradient_rows_, tile_columns_) + kProducts * gradient_tiles_ * (in_stride_ + out_stride_);
 }
 
-std::int64_t Winograd::sum_floats() const { return panel_floats(rounded_up(shape_.channels, kRowsTogether), shape_.outputs) + rounded_up(shape_.outputs, kVector); }
+std::int64_t Winograd::sum_floats() const { return all_panels_floats(rounded_up(shape_.channels, kRowsTogether), shape_.outputs) + rounded_up(shape_.outputs, kVector); }
 
 void Winograd::transform_weights(const float* weight, bool turned, float* transformed) const {
   each_panel(shape_.channels, shape_.outputs, [&](const Panel& panel) { weights_to_panel(weight, turned, transformed + panel.offset, panel, shape_); });
 }
 
-void Winograd::convolve(const float* input, const float* transformed, const float* bias, float* output, std::int64_t images, std::int64_t first,
-                        std::int64_t last, float* scratch) const {
+template <typename Transformed>
+void Winograd::convolve_block(const float* input, const Transformed& transformed, const float* bias, float* output, std::int64_t images, std::int64_t row,
+                              std::int64_t end, float* scratch) const {
   const auto& s = shape_;
-  const auto stride = std::min(chunk_, rounded_up(s.outputs, kVector)) + kGap;
+  const auto stride = std::min(chunk_, rounded_up(s.outputs, kVector)) + kGap, count = (end - row) * tile_columns_;
   auto* const band = scratch;
   auto* const tiles = band + band_floats(block_rows_, tile_columns_);
   auto* const sums = tiles + kProducts * block_tiles_ * in_stride_;
-  for (auto row = first; row < last; row += block_rows_) {
-    const auto end = std::min(last, row + block_rows_), count = (end - row) * tile_columns_;
-    images_to_tiles({input, images, s.channels, s.height, s.width, {s.padding[0], s.padding[1]}, 4, tile_columns_, tile_rows_, band, tiles, block_tiles_, in_stride_},
-                    row, end);
-    each_panel(s.channels, s.outputs, [&](const Panel& panel) {
-      const auto chunk = panel.first / chunk_ * chunk_;
-      for (std::int64_t i = 0; i < kProducts; ++i)
-        multiply({tiles + i * block_tiles_ * in_stride_, in_stride_, 1, transformed + panel.offset + i * panel.step, panel.width,
-                  sums + i * block_tiles_ * stride + panel.first - chunk, stride, count, panel.width, s.channels, false});
-      const auto outputs = std::min(panel.first + panel.width, s.outputs) - chunk;
-      if (outputs == chunk_ || chunk + outputs == s.outputs)
-        products_to_images({sums, block_tiles_, stride, band, output, bias ? bias + chunk : nullptr, chunk, outputs, s.outputs}, s, tile_rows_, tile_columns_, row, end);
-    });
-  }
+  images_to_tiles({input, images, s.channels, s.height, s.width, {s.padding[0], s.padding[1]}, 4, tile_columns_, tile_rows_, band, tiles, block_tiles_, in_stride_},
+                  row, end);
+  each_panel(s.channels, s.outputs, [&](const Panel& panel) {
+    const auto chunk = panel.first / chunk_ * chunk_;
+    const auto* weights = transformed(panel);
+    for (std::int64_t i = 0; i < kProducts; ++i)
+      multiply({tiles + i * block_tiles_ * in_stride_, in_stride_, 1, weights + i * panel.step, panel.width,
+                sums + i * block_tiles_ * stride + panel.first - chunk, stride, count, panel.width, s.channels, false});
+    const auto outputs = std::min(panel.first + panel.width, s.outputs) - chunk;
+    if (outputs == chunk_ || chunk + outputs == s.outputs)
+      products_to_images({sums, block_tiles_, stride, band, output, bias ? bias + chunk : nullptr, chunk, outputs, s.outputs}, s, tile_rows_, tile_columns_, row, end);
+  });
 }
+
+void Winograd::convolve(const float* input, const float* transformed, const float* bias, float* output, std::int64_t images, std::int64_t first,
+                        std::int64_t last, float* scratch) const {
+  for (auto row = first; row < last; row += block_rows_)
+    convolve_block(input, [&](const Panel& panel) { return transformed + panel.offset; }, bias, output, images, row, std::min(last, row + block_rows_), scratch);
+}
+
+void Winograd::convolve_few(const float* input, const float* weight, bool turned, const float* bias, float* output, std::int64_t images, float* transformed,
+                            float* scratch) const {
+  const auto transform = [&](const Panel& panel) {
+    weights_to_panel(weight, turned, transformed, panel, shape_);
+    return transformed;
+  };
+  convolve_block(input, transform, bias, output, images, 0, images * tile_rows_, scratch);
+}
+
+std::int64_t Winograd::panel_floats() const { return kProducts * (shape_.channels * panel_width(rounded_up(shape_.outputs, kVector)) + kGap); }
 
 void Winograd::add_gradients(const float* grad_output, const float* input, float* sums, std::int64_t images, std::int64_t first, std::int64_t last,
                              float* scratch) const {
@@ -256,7 +272,7 @@ void Winograd::add_gradients(const float* grad_output, const float* input, float
     images_to_tiles({grad_output, images, s.outputs, s.out_height(), s.out_width(), {0, 0}, 2, tile_columns_, tile_rows_, band, gradients, gradient_tiles_, out_stride_},
                     row, end);
     // The product in the tile's middle holds the sum of its gradients: the bias'.
-    add_rows(gradients + kMiddle * gradient_tiles_ * out_stride_, count, out_stride_, rounded_up(s.outputs, kVector), sums + panel_floats(channels, s.outputs));
+    add_rows(gradients + kMiddle * gradient_tiles_ * out_stride_, count, out_stride_, rounded_up(s.outputs, kVector), sums + all_panels_floats(channels, s.outputs));
     each_panel(channels, s.outputs, [&](const Panel& panel) {
       for (std::int64_t i = 0; i < kProducts; ++i)
         multiply({inputs + i * gradient_tiles_ * in_stride_, 1, in_stride_, gradients + i * gradient_tiles_ * out_stride_ + panel.first, out_stride_,
@@ -268,7 +284,7 @@ void Winograd::add_gradients(const float* grad_output, const float* input, float
 void Winograd::write_gradients(const float* sums, float* grad_weight, float* grad_bias) const {
   const auto channels = rounded_up(shape_.channels, kRowsTogether);
   each_panel(channels, shape_.outputs, [&](const Panel& panel) { panel_to_weights(sums + panel.offset, grad_weight, panel, shape_); });
-  std::copy_n(sums + panel_floats(channels, shape_.outputs), shape_.outputs, grad_bias);
+  std::copy_n(sums + all_panels_floats(channels, shape_.outputs), shape_.outputs, grad_bias);
 }
 
 }  // namespace hfta::ops

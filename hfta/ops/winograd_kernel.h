@@ -30,6 +30,12 @@ class Winograd {
   void convolve(const float* input, const float* transformed, const float* bias, float* output, std::int64_t images, std::int64_t first, std::int64_t last,
                 float* scratch) const;
 
+  /// Whether so many images are few: convolved in one go, each panel of weights is transformed just before its use, in `panel_floats()`.
+  bool are_few(std::int64_t images) const { return images * tile_rows_ <= block_rows_; }
+  std::int64_t panel_floats() const;
+  void convolve_few(const float* input, const float* weight, bool turned, const float* bias, float* output, std::int64_t images, float* transformed,
+                    float* scratch) const;
+
   /// Adds what rows of tiles `[first, last)` give to the transformed gradient of the weights and to the bias', `sums`.
   void add_gradients(const float* grad_output, const float* input, float* sums, std::int64_t images, std::int64_t first, std::int64_t last,
                      float* scratch) const;
@@ -37,7 +43,10 @@ class Winograd {
   void write_gradients(const float* sums, float* grad_weight, float* grad_bias) const;
 
  private:
-  std::int64_t rows_of(std::int64_t floats_per_tile) const;
+  template <typename Transformed>
+  void convolve_block(const float* input, const Transformed& transformed, const float* bias, float* output, std::int64_t images, std::int64_t row,
+                      std::int64_t end, float* scratch) const;
+  std::int64_t rows_of(std::int64_t floats_per_tile, std::int64_t fewest) const;
   DirectShape shape_;
   std::int64_t tile_rows_, tile_columns_;  // an image
   std::int64_t in_stride_, out_stride_;    // floats between a tile's transformed inputs (outputs) and the next tile's

@@ -23,9 +23,26 @@ double scale_of(const at::Tensor& tensor) {
   return finite.abs().max().item<double>();
 }
 
+/// The largest difference of the numbers that are finite in both.
+double largest_difference(const at::Tensor& a, const at::Tensor& b) {
+  const auto x = a.to(at::kDouble), y = b.to(at::kDouble);
+  const auto both = at::isfinite(x).logical_and(at::isfinite(y));
+  return both.any().item<bool>() ? (x - y).abs().masked_fill(both.logical_not(), 0).max().item<double>() : 0;
+}
+
 }  // namespace
 
-std::optional<Disagreement> first_disagreement(const std::vector<at::Tensor>& got, const std::vector<at::Tensor>& expected) {
+std::vector<double> differences(const std::vector<at::Tensor>& got, const std::vector<at::Tensor>& expected) {
+  std::vector<double> all(expected.size(), 0);
+  for (std::size_t i = 0; i < std::min(got.size(), expected.size()); ++i) {
+    const auto &a = got[i], &b = expected[i];
+    if (a.defined() && b.defined() && a.sizes() == b.sizes() && a.numel() > 0 && a.is_floating_point()) all[i] = largest_difference(a, b);
+  }
+  return all;
+}
+
+std::optional<Disagreement> first_disagreement(const std::vector<at::Tensor>& got, const std::vector<at::Tensor>& expected,
+                                               const std::vector<double>& allowed) {
   if (got.size() != expected.size()) return Disagreement{std::min(got.size(), expected.size()), std::numeric_limits<double>::infinity(), 0};
   double overall = 0;
   for (const auto& tensor : expected)
@@ -39,12 +56,11 @@ std::optional<Disagreement> first_disagreement(const std::vector<at::Tensor>& go
       if (!a.equal(b)) return Disagreement{i, (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>(), scale};
       continue;
     }
-    const auto x = a.to(at::kDouble), y = b.to(at::kDouble);
-    const auto both = at::isfinite(x).logical_and(at::isfinite(y));
-    const bool same_kind = at::isfinite(x).equal(at::isfinite(y));
-    const double largest = both.any().item<bool>() ? (x - y).abs().masked_fill(both.logical_not(), 0).max().item<double>() : 0;
-    const double allowed = relative_tolerance(a.scalar_type()) * std::max(scale, 1e-2 * overall) + std::numeric_limits<float>::min();
-    if (!same_kind || !(largest <= allowed)) return Disagreement{i, largest, scale};
+    const bool same_kind = at::isfinite(a).equal(at::isfinite(b));
+    const double largest = largest_difference(a, b);
+    const double bound = std::max(relative_tolerance(a.scalar_type()) * std::max(scale, 1e-2 * overall) + std::numeric_limits<float>::min(),
+                                  i < allowed.size() ? allowed[i] : 0.0);
+    if (!same_kind || !(largest <= bound)) return Disagreement{i, largest, scale};
   }
   return std::nullopt;
 }

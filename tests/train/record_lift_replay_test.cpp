@@ -318,6 +318,14 @@ TEST(RecordLiftReplayTest, AnswerHInvisibleHostReadIsCaughtOnOtherData) {
               ::testing::HasSubstr("expected the recorded step to agree with the plain one on other data"));
 }
 
+/// A fused product rounds otherwise than a plain one; here that moves the loss by as much as it is, as a gate of a deep network may.
+TEST(RecordLiftReplayTest, AnswerHWhatRoundingMovesIsJudgedByItsOwnMovement) {
+  EXPECT_EQ(refusal([](Pair& net, const Tensor& x, const Tensor& y) {
+              return (cross_entropy(net->two(net->one(x)), y) * 1e7).sin();
+            }),
+            "nothing refused");
+}
+
 TEST(RecordLiftReplayTest, AnswerHHostWriteIsCaughtOnTheSameData) {
   EXPECT_THAT(refusal([](Pair& net, const Tensor& x, const Tensor& y) {
                 auto h = x * 2;

@@ -29,8 +29,8 @@ double seconds(const LoweringTable::Candidate& candidate, double best) {
     const auto start = Clock::now();
     if (!candidate.run()) return std::numeric_limits<double>::infinity();
     const auto taken = std::chrono::duration<double>(Clock::now() - start).count();
-    if (repeat > 0 || taken > kHopeless * best) least = std::min(least, taken);
-    if (least > kHopeless * best) break;
+    if (taken > kHopeless * best) return taken;
+    if (repeat > 0) least = std::min(least, taken);
   }
   return least;
 }

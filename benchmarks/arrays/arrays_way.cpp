@@ -74,6 +74,7 @@ Settings settings_of(const json& request) {
           .is_bf16 = request.value("bf16", false),
           .cores = request.at("cores"),
           .plan = request.value("plan", json()),
+          .is_whole_search = request.value("whole_search", false),
           .together = request.value("together", std::int64_t{1})};
 }
 

@@ -8,6 +8,7 @@
     ./dev bench arrays --scaling                    time a lane and memory, from 1 to 256 lanes
     ./dev bench arrays --costs                      a step's shares, start-up, evaluation, checkpoints, lanes that leave and come
     ./dev bench arrays --check                      no times: how far each way's weights are from the loop's, in float32 and float64
+    ./dev bench arrays --searches                   times of every plan into tests/plan/timings.json, for the cost model
     ./dev bench arrays --tables                     what was recorded, as Markdown
 
 Each way is a process of its own that stays ready; every repeat runs all ways in turn, after a control product. A way's weights after
@@ -17,6 +18,7 @@ four steps are compared with the plain loop's before its time counts. Ratios are
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import tempfile
 from pathlib import Path
@@ -89,6 +91,23 @@ def run_costs(options: argparse.Namespace, facts: dict) -> tuple[list[dict], lis
     return rows, [row.name for row in ROWS]
 
 
+def run_searches(options: argparse.Namespace) -> None:
+    """Times of every plan of every row, with the profile that the cost model predicts them from: a fixture of its test."""
+    path = options.out or HERE.parents[1] / "tests" / "plan" / "timings.json"
+    rows = {row["row"]: row for row in json.loads(path.read_text())} if path.exists() else {}
+    os.environ["HFTA_PLAN_CACHE"] = "off"
+    for row in ROWS:
+        if not is_chosen(row.name, options):
+            continue
+        spec = next(spec for spec in driver.requests(row, options) if spec.name == "hfta")
+        way = driver.Way(driver.Spec(spec.name, spec.command, spec.request | {"whole_search": True}))
+        note = way.ask(do="settle")["note"]
+        way.close()
+        rows[row.name] = {"row": row.name, "cores": machine.cores(), **note["search"]}
+        print(f"{row.name}: {note['explanation']}", flush=True)
+        path.write_text("[\n" + ",\n".join(json.dumps(rows[r.name]) for r in ROWS if r.name in rows) + "\n]\n")
+
+
 KINDS = {
     "table": (run_table, "arrays", report.table, charts.ratios),
     "scaling": (run_scaling, "scaling", report.scaling_table, charts.scaling),
@@ -122,7 +141,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--bf16", action="store_true", help="autocast to bfloat16 too, with its own columns")
     parser.add_argument("--plans", action="store_true", help="hfta at every width and number of workers too")
     for kind, text in (("scaling", "time a lane and memory as the number of lanes grows"), ("costs", "what an array costs beside its steps"),
-                       ("check", "compare weights only"), ("tables", "print what was recorded")):
+                       ("searches", "time every plan, for the cost model's test"), ("check", "compare weights only"), ("tables", "print what was recorded")):
         parser.add_argument(f"--{kind}", action="store_true", help=text)
     parser.add_argument("--most-lanes", type=int, default=256, help="of --scaling (default 256)")
     parser.add_argument("--jax-python", default=os.environ.get("HFTA_JAX_PYTHON"), help="a Python that has jax, optax and torch (default: HFTA_JAX_PYTHON, or this one)")
@@ -145,12 +164,14 @@ def main() -> None:
         return print_tables(options)
     if options.check:
         return checks.run([row for row in ROWS if is_chosen(row.name, options)], options)
+    if options.searches:
+        return run_searches(options)
     kind = "scaling" if options.scaling else "costs" if options.costs else "table"
     run, _, table, chart = KINDS[kind]
     driver.wait_until_quiet(options.force)
     facts = machine_facts(options)
     with tempfile.TemporaryDirectory() as cache:
-        os.environ["XDG_CACHE_HOME"] = cache  # plans are searched as on a first run, and the user's are left alone
+        os.environ["HFTA_PLAN_CACHE"] = cache  # plans are searched as on a first run, and the user's are left alone
         rows, order = run(options, facts)
     out = file_of(kind, options)
     rows = results.record(out, [results.stamped(row, facts, HERE) for row in rows], order, options.force)

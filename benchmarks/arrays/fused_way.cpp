@@ -38,6 +38,18 @@ double timed_ms(const std::function<void()>& call) {
   return now_ms() - start;
 }
 
+/// What a test of the cost model reads.
+json json_of(const plan::SearchResult& result) {
+  json timings = json::array();
+  for (const auto& timing : result.timings)
+    if (!timing.step_ms.empty())
+      timings.push_back({{"width", timing.plan.width}, {"workers", timing.plan.workers}, {"threads", timing.plan.intra_op_threads}, {"recorded", timing.plan.recorded}, {"ms", timing.best_ms()}});
+  json found{{"timings", timings}};
+  if (const auto& p = result.profile)
+    found["profile"] = {{"lanes", p->lanes}, {"nodes", p->nodes}, {"flops", p->flops}, {"moved_bytes", p->moved_bytes}, {"made_bytes", p->made_bytes}, {"state_bytes", p->state_bytes}};
+  return found;
+}
+
 /// Nodes of the first program that a recorded function runs.
 std::int64_t nodes_of(train::RecordedFunction& function) {
   std::istringstream text(function.print());
@@ -97,9 +109,12 @@ class Fused final : public Way {
   json settle(const Batches& batches) override {
     json note;
     if (!settings_.plan.is_object()) {
-      const auto result = runner_->choose_plan(inputs_of(batches[0]), space());
+      plan::SearchOptions options;
+      if (settings_.is_whole_search) options.prunes = false, options.budget_seconds = 60, options.repeats = 3;
+      const auto result = runner_->choose_plan(inputs_of(batches[0]), space(), options);
       note["search_seconds"] = result.seconds;
       note["explanation"] = result.explanation;
+      if (settings_.is_whole_search) note["search"] = json_of(result);
     }
     note["plan"] = describe(runner_->plan());
     return note;

@@ -23,6 +23,7 @@ struct Settings {
   bool is_bf16 = false;   ///< Forward under autocast to bfloat16; weights and updates stay float32.
   int cores = 1;
   nlohmann::json plan{};  ///< Empty: chosen by timing.
+  bool is_whole_search = false;  ///< Times every plan, and tells all.
   std::int64_t together = 1;  ///< Steps in one call.
 };
 

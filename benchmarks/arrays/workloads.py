@@ -106,10 +106,11 @@ MODELS = {
 }
 
 
-# How far a way's weights may be from the loop's after four steps, as a part of what these moved: 1 % unless rounding alone makes more.
-# Adam's first steps are signs of the gradient nearly, so where a gradient is almost zero rounding turns its sign. `--check` measures both.
-LIMITS = {"resnet18": 0.05}
-BF16_LIMIT = 0.5
+# How far a way's weights may be from the loop's after four steps, as a part of what these moved. Adam's first steps are nearly the signs of
+# the gradients, so where one is almost zero rounding turns the step around. `--check` tells rounding from faults: in float64 all ways
+# agree to 1e-12, in float32 to 0.4 %, but for ResNet-18, where the loop on one thread is 3.2 % off the loop on two, and `torch.func` 7.9 %.
+LIMIT, LIMITS = 0.01, {"resnet18": 0.1}
+BF16_LIMIT, BF16_LIMITS = 0.2, {"resnet18": 0.6}  # measured: 16 %, and 48 % (the loop under autocast is as far off)
 
 
 @dataclass(frozen=True)
@@ -126,11 +127,11 @@ class Workload:
     @property
     def limit(self) -> float:
         """How far weights may be from the loop's after the checked steps (see LIMITS)."""
-        return LIMITS.get(self.model, 0.01)
+        return LIMITS.get(self.model, LIMIT)
 
     @property
     def bf16_limit(self) -> float:
-        return BF16_LIMIT
+        return BF16_LIMITS.get(self.model, BF16_LIMIT)
 
     @property
     def name(self) -> str:

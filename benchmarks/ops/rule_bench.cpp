@@ -1,11 +1,13 @@
 #include "benchmarks/ops/rule_bench.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <benchmark/benchmark.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -30,6 +32,14 @@ void run_alone(const c10::OperatorHandle& op, const RuleCase& rule_case) {
     op.callBoxed(stack);
     benchmark::DoNotOptimize(stack.data());
   }
+}
+
+/// A generator for each lane, of rules that draw.
+const std::vector<at::Generator>& generators(std::int64_t lanes) {
+  static std::map<std::int64_t, std::vector<at::Generator>> of_lanes;
+  auto& some = of_lanes[lanes];
+  while (static_cast<std::int64_t>(some.size()) < lanes) some.push_back(at::make_generator<at::CPUGeneratorImpl>(some.size()));
+  return some;
 }
 
 class Scope {
@@ -60,10 +70,10 @@ void add_rule_case(RuleCase given) {
   for (std::size_t i = 0; i < rule_case->arguments.size(); ++i) values.push_back(lane_value(rule_case->arguments[i], rule_case->per_lane[i]));
   for (const auto& lowering : rules->lowerings) {
     const Scope scope;
-    if (!lowering.rule({rule_case->lanes, {}}, values)) continue;
+    if (!lowering.rule({rule_case->lanes, generators(rule_case->lanes)}, values)) continue;
     benchmark::RegisterBenchmark((prefix + std::string(lowering.name)).c_str(), [=, rule = lowering.rule](benchmark::State& state) {
       const Scope inner;
-      for (auto _ : state) benchmark::DoNotOptimize(rule({rule_case->lanes, {}}, values));
+      for (auto _ : state) benchmark::DoNotOptimize(rule({rule_case->lanes, generators(rule_case->lanes)}, values));
     })->Unit(benchmark::kMicrosecond);
   }
 }

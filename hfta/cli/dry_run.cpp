@@ -104,6 +104,7 @@ Json json_of(const std::vector<PlannedArray>& arrays, const std::string& summary
     std::vector<std::int64_t> numbers;
     for (const auto& trial : array.trials) numbers.push_back(trial.number);
     Json entry{{"trials", numbers}, {"plan", Json::parse(plan::to_json(array.plan.plan))}, {"explanation", array.plan.explanation}};
+    entry["candidates"] = array.plan.candidates;
     entry["throughput"] = array.plan.throughput;
     entry["peak_bytes"] = array.peak_bytes;
     entry["report"] = array.plan.report;
@@ -140,6 +141,10 @@ int dry_run(const DryRun& run, Streams streams) {
     if (!array.parts.empty()) out << " with " << apart(array);
     out << "\n  plan: " << describe(array.plan.plan) << "\n  why: " << array.plan.explanation << "\n  memory: " << plan::readable_bytes(array.peak_bytes) << " at the peak of a step\n";
     if (!array.plan.throughput.empty()) out << "  throughput: " << array.plan.throughput << '\n';
+    if (!array.plan.candidates.empty()) {
+      out << "  plans tried (* the chosen one; predictions are a model's, scaled to what was measured):\n";
+      print_indented(array.plan.candidates, out);
+    }
     if (!array.plan.report.empty()) {
       out << "  what is fused:\n";
       print_indented(array.plan.report, out);

@@ -14,6 +14,9 @@
 namespace hfta::plan {
 namespace {
 
+constexpr double kRunShare = 0.05;        // Of the run's time, at most, goes into the search.
+constexpr double kHopeless = 2.5;         // The model may be wrong by so much: what is predicted slower than that is not timed.
+constexpr std::size_t kCalibrated = 4;    // Recorded plans timed before the model is believed.
 constexpr double kNear = 1.10;  // One measurement is no more exact than this: whoever is so close to the best stays in the race.
 
 // 1, 2, 4, ... up to and with `last`.
@@ -40,12 +43,17 @@ class Race {
  public:
   Race(const std::vector<Plan>& candidates, const Measure& measure, const SearchOptions& options)
       : measure_(measure), options_(options), clock_(options.clock ? options.clock : steady_seconds), start_(clock_()) {
-    for (const auto& plan : candidates) timings_.push_back({plan});
+    for (const auto& plan : candidates) {
+      timings_.push_back({plan});
+      if (options_.predict) timings_.back().predicted_ms = options_.predict(plan);
+    }
   }
 
   SearchResult run() {
     std::vector<std::size_t> racing(timings_.size());
     for (std::size_t i = 0; i < racing.size(); ++i) racing[i] = i;
+    // The plan to be beaten first, then by what is expected of them.
+    std::stable_sort(racing.begin() + 1, racing.end(), [&](auto a, auto b) { return timings_[a].predicted_ms < timings_[b].predicted_ms; });
     for (std::int64_t repeats = 1; !racing.empty(); repeats = std::min(2 * repeats, options_.repeats)) {
       const bool complete = measure_until(racing, repeats);
       std::erase_if(racing, [&](std::size_t i) { return timings_[i].step_ms.empty(); });
@@ -58,8 +66,40 @@ class Race {
  private:
   double elapsed() const { return clock_() - start_; }
 
-  // On a loaded machine too: where plain steps alone fill the budget, nobody would learn what recorded ones gain.
-  bool is_due(const Timing& timing) const { return elapsed() < options_.budget_seconds || !measured_ || !tried_[timing.plan.recorded]; }
+  // On a loaded machine too: where plain steps alone fill the budget, nobody would learn what recorded ones gain. A short run gets the plan
+  // to be beaten and the most promising one timed, and no more.
+  bool is_due(const Timing& timing) const {
+    double best = std::numeric_limits<double>::infinity();
+    for (const auto& other : timings_) best = std::min(best, other.best_ms());
+    if (!std::isfinite(best) || !tried_[timing.plan.recorded]) return true;
+    const double share = options_.run_steps > 0 ? kRunShare * 1e-3 * best * static_cast<double>(options_.run_steps) : options_.budget_seconds;
+    return elapsed() < std::min(share, options_.budget_seconds);
+  }
+
+  // By the model, scaled to what was measured of recorded plans (plain ones cost otherwise).
+  bool is_hopeless(const Timing& timing) const {
+    if (!options_.predict || !options_.prunes || !timing.plan.recorded || !timing.step_ms.empty()) return false;
+    const auto scales = scales_of(true);
+    double best = std::numeric_limits<double>::infinity();
+    for (const auto& other : timings_) best = std::min(best, other.best_ms());
+    return scales.size() >= kCalibrated && timing.predicted_ms * median(scales) > kHopeless * best;
+  }
+
+  std::vector<double> scales_of(bool recorded) const {
+    std::vector<double> scales;
+    for (const auto& timing : timings_)
+      if (timing.plan.recorded == recorded && !timing.step_ms.empty()) scales.push_back(timing.best_ms() / timing.predicted_ms);
+    return scales;
+  }
+
+  void calibrate() {
+    for (const bool recorded : {true, false}) {
+      const auto scales = scales_of(recorded);
+      if (scales.empty()) continue;
+      for (auto& timing : timings_)
+        if (timing.plan.recorded == recorded) timing.predicted_ms *= median(scales);
+    }
+  }
 
   // Brings all that race to `repeats` measurements, one each in turn; false when the budget ended first.
   bool measure_until(const std::vector<std::size_t>& racing, std::int64_t repeats) {
@@ -67,9 +107,10 @@ class Race {
     for (std::int64_t round = 0; round < repeats; ++round)
       for (const auto i : racing) {
         auto& timing = timings_[i];
-        if (!timing.error.empty() || static_cast<std::int64_t>(timing.step_ms.size()) > round) continue;
-        if (is_due(timing)) measure(timing);
-        else is_complete = false;
+        if (!timing.error.empty() || timing.is_pruned || static_cast<std::int64_t>(timing.step_ms.size()) > round) continue;
+        if (!is_due(timing)) is_complete = false;
+        else if (is_hopeless(timing)) timing.is_pruned = true;
+        else measure(timing);
       }
     return is_complete;
   }
@@ -80,7 +121,6 @@ class Race {
       const double ms = measure_(timing.plan);
       HFTA_CHECK(std::isfinite(ms) && ms >= 0, "plan::search: expected a time in ms, got ", ms);
       timing.step_ms.push_back(ms);
-      measured_ = true;
     } catch (const std::exception& error) {
       timing.step_ms.clear();
       timing.error = error.what();
@@ -93,7 +133,6 @@ class Race {
     std::size_t kept = std::max<std::size_t>(1, racing.size() / 2);
     while (kept < racing.size() && timings_[racing[kept]].best_ms() <= near) ++kept;
     racing.resize(kept);
-    std::sort(racing.begin(), racing.end());
   }
 
   SearchResult result(std::vector<std::size_t> finalists) {
@@ -111,7 +150,8 @@ class Race {
     const auto chosen = *std::min_element(finalists.begin(), finalists.end(), [&](auto a, auto b) {
       return std::pair(lanes_at_work(timings_[a].plan), time(a)) < std::pair(lanes_at_work(timings_[b].plan), time(b));
     });
-    SearchResult result{timings_[chosen].plan, timings_[chosen].median_ms(), timings_, elapsed()};
+    if (options_.predict) calibrate();
+    SearchResult result{.plan = timings_[chosen].plan, .step_ms = timings_[chosen].median_ms(), .timings = timings_, .seconds = elapsed()};
     result.explanation = explain(result);
     return result;
   }
@@ -126,11 +166,14 @@ class Race {
     std::string failed;
     for (const auto& [reason, plans] : plans_of)
       failed += (failed.empty() ? "" : "; ") + plans[0] + (plans.size() > 1 ? " and " + std::to_string(plans.size() - 1) + " more" : "") + ": " + reason;
+    std::size_t pruned = 0;
+    for (const auto& timing : timings_) pruned += timing.is_pruned;
     std::string text = describe(result.plan) + ": " + short_number(result.step_ms) + " ms a step";
     const auto& first = timings_[0];
     if (first.plan != result.plan && !first.step_ms.empty())
       text += ", " + short_number(first.median_ms() / result.step_ms) + " times as fast as " + describe(first.plan);
     text += " (" + std::to_string(timed) + " of " + std::to_string(timings_.size()) + " plans timed in " + short_number(result.seconds) + " s";
+    if (pruned > 0) text += ", " + std::to_string(pruned) + " left out as hopeless";
     return text + (failed.empty() ? ")" : "; could not run: " + failed + ")");
   }
 
@@ -147,7 +190,6 @@ class Race {
   std::function<double()> clock_;
   double start_;
   std::vector<Timing> timings_{};
-  bool measured_ = false;
   std::array<bool, 2> tried_{};  ///< A plain plan, a recorded one.
 };
 

@@ -151,7 +151,8 @@ struct RecordedFunction::State {
 
   // ---- running
 
-  Recorded& recorded_for(std::span<const Input> inputs, std::string wanted) {
+  /// The recording of these inputs, most recently used first.
+  Recorded& recording_for(std::span<const Input> inputs, std::string wanted) {
     std::vector<std::uint64_t> now;
     for (const auto* array : slots.arrays()) now.push_back(array->generation());
     if (now != generations) {
@@ -166,7 +167,11 @@ struct RecordedFunction::State {
       recordings.push_front({std::move(wanted), record_lanes(slots, function, inputs, options), {}});
       if (recordings.size() > options.limit) recordings.pop_back(), ++dropped;
     }
-    auto& recorded = recordings.front();
+    return recordings.front();
+  }
+
+  Recorded& recorded_for(std::span<const Input> inputs, std::string wanted) {
+    auto& recorded = recording_for(inputs, std::move(wanted));
     if (!recorded.now) build(recorded, inputs);
     if (++runs_by_plan == kSettled) settle();
     return recorded;
@@ -229,6 +234,22 @@ std::size_t RecordedFunction::run_together(std::span<const Batch> given, const A
   if (before) before(batches.size());
   state.replay(recorded, batches, after);
   return batches.size();
+}
+
+std::pair<program::Work, std::string> RecordedFunction::work(std::span<const Input> given) {
+  auto& state = *state_;
+  const auto inputs = bindable(given);
+  const auto& recording = state.recording_for(inputs, signature(inputs, state.slots.arrays()));
+  std::ostringstream structure;
+  structure << recording.signature;
+  std::size_t known = 0;
+  for (std::size_t lane = 0; lane < recording.lanes.structure_of_lane.size(); ++lane) {
+    structure << ' ' << recording.lanes.structure_of_lane[lane];
+    if (lane > 0 && recording.lanes.structure_of_lane[lane] <= known) continue;
+    known = recording.lanes.structure_of_lane[lane];
+    structure << '=' << std::hex << program::fingerprint(*recording.lanes.programs[recording.lanes.program_of_lane[lane]]) << std::dec;
+  }
+  return {program::work_of(*recording.lanes.programs[0]), structure.str()};
 }
 
 const plan::Plan& RecordedFunction::plan() const { return state_->plan; }

@@ -7,10 +7,12 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hfta/lanes/array.h"
 #include "hfta/plan/plan.h"
+#include "hfta/program/work.h"
 #include "hfta/train/plain_step.h"
 #include "hfta/train/step.h"
 
@@ -53,6 +55,10 @@ class RecordedFunction {
   /// group, so that what it works on stays in the worker's cache.
   /// @returns how many batches were taken.
   std::size_t run_together(std::span<const Batch> batches, const AfterEach& after, const Before& before = {});
+
+  /// What one lane's function asks of the machine, and a text that is equal where lanes, their structures, inputs and operators are; records
+  /// first where the shape of the inputs is new. @throws as `run`.
+  std::pair<program::Work, std::string> work(std::span<const Input> inputs);
 
   const plan::Plan& plan() const;
   /// Takes effect at the next run; programs recorded from lanes are kept. Lowerings in the plan are used; unknown ones are measured.

@@ -90,6 +90,22 @@ void RecordedStep::run(std::span<const Batch> batches, std::vector<StepOutput>& 
   while (outputs.size() < batches.size()) state_->run(batches.subspan(outputs.size()), outputs, after_update);
 }
 
+plan::Subject RecordedStep::subject(std::span<const Input> inputs) {
+  auto& state = *state_;
+  check_inputs(inputs, *state.arrays[0], "train::record");
+  const auto [work, structure] = state.function.work(inputs);
+  const auto lanes = state.array().lanes();
+  std::int64_t bytes = state.optimizer.state_bytes();
+  for (const auto* array : state.arrays)
+    for (const auto* stacks : {&array->parameters(), &array->buffers()})
+      for (const auto& stack : *stacks) bytes += static_cast<std::int64_t>(stack.tensor.nbytes());
+  plan::Subject subject;
+  subject.profile = plan::StepProfile{lanes, work.nodes, work.flops, work.moved_bytes, work.made_bytes, static_cast<double>(bytes) / static_cast<double>(lanes)};
+  subject.key = base::message(state.optimizer.name(), ", ", state.optimizer.groups(), " parameter groups, accumulates ", state.options.accumulate, ", clips ",
+                              state.options.max_norm.has_value(), '\n', structure);
+  return subject;
+}
+
 const plan::Plan& RecordedStep::plan() const { return state_->function.plan(); }
 void RecordedStep::set_plan(plan::Plan plan) { state_->function.set_plan(std::move(plan)); }
 std::string RecordedStep::report() const { return state_->function.report(); }

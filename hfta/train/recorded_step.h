@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "hfta/optim/optimizer.h"
-#include "hfta/plan/plan.h"
+#include "hfta/plan/choose.h"
 #include "hfta/train/recorded_function.h"
 #include "hfta/train/step.h"
 
@@ -32,6 +32,10 @@ class RecordedStep {
   /// @param[out] outputs one for each step made, also where it throws.
   /// @throws Unsupported, before the step on a batch changes anything, where that step cannot be recorded.
   void run(std::span<const Batch> batches, std::vector<StepOutput>& outputs, const std::function<void()>& after_update = {});
+
+  /// What a plan is chosen for: the step's structure, and what it asks of the machine with its optimizer. Records first where the shape of
+  /// the inputs is new. @throws Unsupported where the step cannot be recorded.
+  plan::Subject subject(std::span<const Input> inputs);
 
   const plan::Plan& plan() const;
   void set_plan(plan::Plan plan);

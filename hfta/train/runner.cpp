@@ -52,6 +52,7 @@ struct Runner::State {
   PlainStep plain;
   std::optional<RecordedStep> recorded{};
   std::string refusal{};
+  std::string choice{};  // How the plan was chosen, for the report.
 
   State(std::vector<lanes::ArrayBase*> of, optim::Optimizer& by, LaneStep with, StepOptions how, plan::Plan first)
       : arrays(std::move(of)), optimizer(by), step(std::move(with)), options(std::move(how)), plan(std::move(first)),
@@ -86,6 +87,27 @@ struct Runner::State {
       outputs.push_back(run_plain(batch));
       if (after_update && plain.pending() == 0) after_update();
     }
+  }
+
+  // What a plan is chosen for. Where recording is refused nothing is known, and the candidates tell why.
+  plan::Subject subject(std::span<const Input> inputs, const plan::SearchSpace& space, const std::function<void(const plan::Plan&)>& take) {
+    if (!space.recorded || !refusal.empty()) return {};
+    plan::Subject found;
+    try {
+      if (!recorded) recorded.emplace(arrays, optimizer, step, options, plan::fitted(plan, lanes()));
+      found = recorded->subject(inputs);
+    } catch (const std::exception&) {
+      return {};
+    }
+    found.complete = [this, inputs, take](const plan::Plan& chosen) {
+      take(chosen);
+      if (!chosen.recorded) return chosen;
+      const std::vector<Batch> batches(static_cast<std::size_t>(options.accumulate), Batch(inputs.begin(), inputs.end()));
+      std::vector<StepOutput> outputs;
+      run_recorded(batches, outputs, {});
+      return recorded->plan();
+    };
+    return found;
   }
 
   // As many calls as end with an update.
@@ -152,13 +174,16 @@ plan::Plan Runner::plan() const {
   return plan;
 }
 
-void Runner::set_plan(const plan::Plan& plan) { state_->plan = plan; }
+void Runner::set_plan(const plan::Plan& plan) {
+  state_->plan = plan;
+  state_->choice.clear();
+}
 
 std::string Runner::report() const {
   const auto& s = *state_;
   if (!s.refusal.empty()) return "plain steps: " + s.refusal;
-  if (!s.plan.recorded) return "plain steps, as the plan says";
-  return s.recorded ? s.recorded->report() : "nothing recorded yet";
+  if (!s.plan.recorded) return "plain steps, as the plan says" + (s.choice.empty() ? "" : '\n' + s.choice);
+  return (s.recorded ? s.recorded->report() : "nothing recorded yet\n") + s.choice;
 }
 
 plan::SearchResult Runner::choose_plan(std::span<const Input> inputs, plan::SearchSpace space, const plan::SearchOptions& options) {
@@ -171,9 +196,12 @@ plan::SearchResult Runner::choose_plan(std::span<const Input> inputs, plan::Sear
   plan::SearchResult result;
   try {
     const Undisturbed undisturbed(s.arrays, s.optimizer);
-    result = plan::search(plan::candidates(space), [&](const plan::Plan& candidate) {
+    const auto run = [&](const plan::Plan& candidate) {
       undisturbed.restore_now();
       s.plan = candidate;
+    };
+    result = plan::choose(space, s.subject(inputs, space, run), [&](const plan::Plan& candidate) {
+      run(candidate);
       return s.measure(inputs, space.steps);
     }, options);
   } catch (...) {
@@ -181,6 +209,7 @@ plan::SearchResult Runner::choose_plan(std::span<const Input> inputs, plan::Sear
     throw;
   }
   s.plan = result.plan;
+  s.choice = "plan: " + result.explanation + '\n' + plan::table(result);
   return result;
 }
 

@@ -109,7 +109,9 @@ class Course {
     if (s_.plan) return s_.runner.set_plan(*s_.plan);
     s_.train_mode(true);
     const auto batch = first_batch(training_, s_.epoch);
-    const auto found = s_.runner.choose_plan(s_.inputs_now(batch), space_of(*s_.arrays[0], s_.options), s_.options.search);
+    auto search = s_.options.search;
+    if (const auto batches = training_.batches(); batches && search.run_steps == 0) search.run_steps = *batches * (s_.options.epochs - s_.epoch);
+    const auto found = s_.runner.choose_plan(s_.inputs_now(batch), space_of(*s_.arrays[0], s_.options), search);
     s_.plan = found.plan;
     s_.plan_reason = found.explanation;
     say("plan: " + found.explanation);

@@ -2,6 +2,7 @@
 
 #include "hfta/base/error.h"
 #include "hfta/base/threads.h"
+#include "hfta/plan/choose.h"
 #include "hfta/plan/throughput.h"
 #include "hfta/train/runner.h"
 #include "hfta/tune/tuner.h"
@@ -50,9 +51,12 @@ ArrayPlan plan_array(TrialArray& array, const TunerOptions& options, const std::
     planned.explanation = (known ? "as before: " : planned.plan == *fixed ? "as asked: " : base::message("as asked, fitted to ", lanes, lanes == 1 ? " lane: " : " lanes: ")) + describe(planned.plan);
     runner.set_plan(planned.plan);
   } else {
-    const auto found = runner.choose_plan(batch.inputs, space_of(*array.array, options), options.search);
+    auto search = options.search;
+    if (const auto batches = array.training->batches(); batches && search.run_steps == 0) search.run_steps = *batches * options.epochs;
+    const auto found = runner.choose_plan(batch.inputs, space_of(*array.array, options), search);
     planned.plan = found.plan;
     planned.explanation = found.explanation;
+    planned.candidates = plan::table(found);
   }
   if (options.measures_throughput) compare(runner, batch, planned);
   planned.report = runner.report();

@@ -31,6 +31,7 @@ struct TrialArray {
 struct ArrayPlan {
   plan::Plan plan;
   std::string explanation{};
+  std::string candidates{};                          ///< A line for each plan that was tried: its time, or why it has none. Empty where none was.
   std::string report{};                              ///< What was recorded, or why not.
   double array_ms = 0, alone_ms = 0;                 ///< One step of all lanes; of the same models one after the other. 0: not measured.
   std::string throughput{};                          ///< The same for people.

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 from torch import nn
 
 import hfta
+
+os.environ["HFTA_PLAN_CACHE"] = "off"  # tests neither read nor write the plans that the user's runs have kept
 
 torch.set_num_threads(1)  # other tests run beside these
 

@@ -233,7 +233,7 @@ TEST(PlanCasesTest, A23TheFastestOfThePlansThatWereTimedIsTaken) {  // case A23
   std::size_t most = 0;
   for (const auto& timing : found.timings) most = std::max(most, timing.step_ms.size());
   for (const auto& timing : found.timings) {
-    EXPECT_FALSE(timing.step_ms.empty()) << "every candidate is timed at least once: " << describe(timing.plan) << ' ' << timing.error;
+    EXPECT_TRUE(!timing.step_ms.empty() || timing.is_pruned) << "every candidate is timed at least once, or hopeless: " << describe(timing.plan) << ' ' << timing.error;
     timed_plain |= !timing.plan.recorded;
     timed_fused |= timing.plan.recorded && timing.plan.width > 1;
     if (timing.plan == found.plan) chosen = timing.median_ms();

@@ -123,6 +123,17 @@ TEST_F(CacheTest, NoHalfWrittenFileIsLeft) {
   EXPECT_EQ(files, 1U);
 }
 
+TEST_F(CacheTest, TableTellsEachCandidate) {
+  const SearchResult result{.plan = {.width = 2},
+                            .timings = {{.plan = {.width = 1}, .step_ms = {4, 2}, .predicted_ms = 3}, {.plan = {.width = 2}, .step_ms = {1}}, {.plan = {.width = 4}, .predicted_ms = 9, .is_pruned = true},
+                                        {.plan = {.width = 8}, .error = "no memory"}}};
+  EXPECT_EQ(hfta::plan::table(result),
+            "* 2 lanes x 1 worker x 1 thread, recorded, cpu, float32: 1 ms (timed 1 time)\n"
+            "  1 lane x 1 worker x 1 thread, recorded, cpu, float32: 3 ms (timed 2 times; predicted 3 ms)\n"
+            "  8 lanes x 1 worker x 1 thread, recorded, cpu, float32: could not run: no memory\n"
+            "  4 lanes x 1 worker x 1 thread, recorded, cpu, float32: not timed, hopeless: predicted 9 ms\n");
+}
+
 TEST_F(CacheTest, FolderFollowsTheVariables) {
   EXPECT_EQ(Cache::default_folder(), folder_);
   unsetenv("HFTA_PLAN_CACHE");

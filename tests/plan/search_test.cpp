@@ -161,6 +161,52 @@ TEST(SearchTest, BudgetEndsTheSearchButThePlanToBeatAndARecordedOneAreTimed) {
   EXPECT_TRUE(some.plan.recorded);
 }
 
+TEST(SearchTest, PromisingPlansAreTimedFirstAndHopelessOnesNever) {
+  std::vector<Plan> order;
+  Machine machine{.ms = inside_optimum};
+  auto options = machine.options();
+  options.predict = [](const Plan& plan) { return 7 * inside_optimum(plan) * (plan.width == 1 && plan.workers == 1 ? 5 : 1); };
+  const auto plans = candidates({.lanes = 32, .cores = 2});
+  const auto result = search(plans, [&](const Plan& plan) { return order.push_back(plan), machine(plan); }, options);
+  EXPECT_EQ(order[0], plans[0]) << "the plan to be beaten";
+  EXPECT_EQ(order[1], (Plan{.width = 8, .workers = 2, .intra_op_threads = 1}));
+  EXPECT_EQ(result.plan, order[1]);
+  std::size_t pruned = 0;
+  for (const auto& timing : result.timings) {
+    pruned += timing.is_pruned;
+    EXPECT_EQ(timing.is_pruned, timing.step_ms.empty()) << describe(timing.plan);
+    if (!timing.is_pruned) EXPECT_NEAR(timing.predicted_ms, inside_optimum(timing.plan), 1e-9) << "predictions are scaled to what was measured";
+  }
+  EXPECT_EQ(pruned, 1U);
+  EXPECT_THAT(result.explanation, ::testing::HasSubstr(", 1 left out as hopeless)"));
+  options.prunes = false;
+  for (const auto& timing : search(plans, std::ref(machine), options).timings) EXPECT_FALSE(timing.is_pruned);
+}
+
+TEST(SearchTest, PlainStepsAreNeverPruned) {
+  Machine machine{.ms = [](const Plan& plan) { return plan.recorded ? 9.0 : 3.0 + static_cast<double>(plan.intra_op_threads); }};
+  auto options = machine.options();
+  options.predict = [](const Plan& plan) { return plan.recorded ? 1.0 : 1e6; };
+  EXPECT_FALSE(search(candidates({.lanes = 32, .cores = 2}), std::ref(machine), options).plan.recorded);
+  EXPECT_FALSE(search(candidates({.lanes = 1, .cores = 2}), std::ref(machine), options).plan.recorded) << "not at one lane either";
+}
+
+TEST(SearchTest, ShortRunIsNotSearchedForLong) {
+  Machine machine{.ms = inside_optimum};
+  auto options = machine.options();
+  options.predict = inside_optimum;
+  options.run_steps = 10;
+  const auto plans = candidates({.lanes = 32, .cores = 2});
+  const auto tiny = search(plans, std::ref(machine), options);
+  EXPECT_EQ(tiny.plan, (Plan{.width = 8, .workers = 2, .intra_op_threads = 1})) << "the most promising one";
+  EXPECT_EQ(machine.calls.size(), 2U) << "which was timed beside the one to be beaten, and no more";
+  Machine longer{.ms = inside_optimum};
+  options = longer.options();
+  options.run_steps = 1000;
+  EXPECT_LE(search(plans, std::ref(longer), options).seconds, 0.05 * 4e-3 * 1000 + 0.02);
+  EXPECT_GT(longer.calls.size(), 5U);
+}
+
 TEST(SearchTest, ATimeThatIsNoNumberIsAnError) {
   const auto nan = [](const Plan&) { return std::numeric_limits<double>::quiet_NaN(); };
   EXPECT_THROW(search({Plan{}}, nan), hfta::Error);

@@ -56,6 +56,7 @@ def run_table(options: argparse.Namespace, facts: dict) -> tuple[list[dict], lis
         stream = machine.stream_bytes_per_second(report.state_bytes(row, options.optimizer), options.device) / 1e9
         result = driver.run_undisturbed(row, driver.requests(row, options), options)
         result["roofline"] = report.roofline(row, options.optimizer, facts, stream)
+        result["roofline_together"] = report.roofline(row, options.optimizer, facts, stream, driver.TOGETHER)
         rows.append(result)
         print(report.row_lines(result), flush=True)
     return rows, [row.name for row in ROWS]

@@ -22,6 +22,7 @@ CHECKED_STEPS = 4
 REPEAT_MS = 200.0
 MAX_SPREAD = 0.15
 MAX_OTHERS = 0.1
+TOGETHER = 8  # steps in one call of "hfta x8": as many as the trainer makes
 PYTHON_WAYS = ("loop", "processes", "func", "by hand", "jax")
 
 
@@ -113,6 +114,7 @@ def requests(row: Workload, options: argparse.Namespace) -> list[Spec]:
     if options.jax_python:
         next(s for s in specs if s.name == "jax").command = [options.jax_python, "python_ways.py"]
     specs += [Spec("libtorch", binary, common | {"way": "libtorch"}), Spec("hfta", binary, common | {"way": "hfta"})]
+    specs.append(Spec(f"hfta x{TOGETHER}", binary, common | {"way": "hfta", "together": TOGETHER}))
     if options.bf16:
         specs += [Spec("loop bf16", python, common | {"way": "loop", "bf16": True}), Spec("hfta bf16", binary, common | {"way": "hfta", "bf16": True})]
     if options.plans:

@@ -100,7 +100,19 @@ class Fused final : public Way {
   }
 
   void steps(const Batches& batches, std::int64_t count) override {
-    for (std::int64_t i = 0; i < count; ++i) (*runner_)(inputs_of(batches[i % batches.size()]));
+    if (settings_.together == 1) {
+      for (std::int64_t i = 0; i < count; ++i) (*runner_)(inputs_of(batches[i % batches.size()]));
+      return wait_for(settings_);
+    }
+    std::vector<train::StepOutput> outputs;
+    for (std::int64_t i = 0; i < count;) {
+      std::vector<train::Batch> some;
+      for (; i < count && static_cast<std::int64_t>(some.size()) < settings_.together; ++i) {
+        const auto inputs = inputs_of(batches[i % batches.size()]);
+        some.emplace_back(inputs.begin(), inputs.end());
+      }
+      runner_->run(some, outputs);
+    }
     wait_for(settings_);
   }
 
@@ -140,7 +152,7 @@ class Fused final : public Way {
 
   plan::SearchSpace space() const {
     const bool is_cpu = array_.device().is_cpu();
-    return {.lanes = settings_.lanes, .cores = is_cpu ? settings_.cores : 1, .device = array_.device().str(), .precision = settings_.is_double ? "float64" : "float32"};
+    return {.lanes = settings_.lanes, .cores = is_cpu ? settings_.cores : 1, .steps = settings_.together, .device = array_.device().str(), .precision = settings_.is_double ? "float64" : "float32"};
   }
 
   /// Forward alone, forward and backward, and whole steps, in turn; what a group's nodes cost without their kernels.

@@ -22,7 +22,7 @@
 #include "hfta/python/lane_code.h"
 #include "hfta/python/optimizers.h"
 #include "hfta/python/watch.h"
-#include "hfta/plan/search.h"
+#include "hfta/plan/choose.h"
 #include "hfta/plan/throughput.h"
 #include "hfta/train/plain_step.h"
 #include "hfta/train/recorded_backward.h"
@@ -230,17 +230,24 @@ class Step : public Recorded {
     to_choose_ = false;
     const auto arrays = code_->arrays();
     const auto before = step_.plan();
-    const auto candidates = plan::candidates({.lanes = arrays[0]->lanes(), .cores = at::get_num_threads(), .plain = false, .steps = together});
+    const plan::SearchSpace space{.lanes = arrays[0]->lanes(), .cores = at::get_num_threads(), .plain = false, .steps = together, .device = arrays[0]->device().str()};
     plan::Plan chosen = before;
     {
       const train::Undisturbed undisturbed(arrays, *optimizer_->optimizer);
       try {
-        const auto result = plan::search(candidates, [&](const plan::Plan& plan) {
+        auto subject = step_.subject(inputs);
+        subject.key = "Python, " + subject.key;
+        subject.complete = [&](const plan::Plan& found) {
+          undisturbed.restore_now();
+          measure(inputs, found, together);
+          return step_.plan();
+        };
+        const auto result = plan::choose(space, subject, [&](const plan::Plan& plan) {
           undisturbed.restore_now();
           return measure(inputs, plan, together);
         }, {.budget_seconds = kChoiceSeconds});
         chosen = result.plan;
-        choice_ = result.explanation;
+        choice_ = result.explanation + '\n' + plan::table(result);
       } catch (const Error&) {
         choice_ = "no other plan could be measured";
       }

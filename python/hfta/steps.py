@@ -237,7 +237,7 @@ class RecordedStep(_Recorded):
 
     def report(self) -> str:
         """What is fused and how, what is not and why, and how the plan was chosen; a few lines."""
-        return self._core.report() + (f"plan: {self._core.choice}\n" if self._core.choice else "")
+        return self._core.report() + (f"plan: {self._core.choice.rstrip()}\n" if self._core.choice else "")
 
     def program(self, repeats: int = 0) -> str:
         """The programs in use, one node per line; with each node's time over so many replays on copies of the state."""

@@ -192,3 +192,23 @@ def test_several_steps_are_refused_with_the_batch_that_cannot_be_recorded():
         step.run([batch(), batch()])
     with pytest.raises(TypeError, match="not iterable"):
         step.run([3])
+
+
+def test_chosen_plans_are_kept_on_disk_and_explained(tmp_path, monkeypatch):
+    monkeypatch.setenv("HFTA_PLAN_CACHE", str(tmp_path))
+    models, given = [net() for _ in range(6)], batch()
+
+    def report_of_a_new_array():
+        array = hfta.fuse(models)
+        step = array.record(hfta.optim.SGD(array, lr=0.1), mse)
+        for _ in range(3):
+            step(*given)
+        return array.report(), step.plan
+
+    first, plan = report_of_a_new_array()
+    assert "as measured on" not in first and "ms (timed" in first and "predicted" in first
+    second, same = report_of_a_new_array()
+    assert "as measured on" in second and str(tmp_path) in second
+    assert (same.width, same.workers, same.lowerings) == (plan.width, plan.workers, plan.lowerings)
+    given = tuple(torch.cat([value, value]) for value in given)
+    assert "as measured on" not in report_of_a_new_array()[0], "other shapes are measured anew"

@@ -189,7 +189,10 @@ class TablesTest(unittest.TestCase):
     def test_table_marks_what_was_missed(self):
         lines = report.table([result(loop=30)]).splitlines()
         self.assertTrue(lines[2].startswith("| mlp-2-16 b32 x64 | 1 | **30** | - | - |"), lines[2])
-        self.assertTrue(lines[2].endswith("| 0.1 (stream) | 10% |"), lines[2])
+        self.assertTrue(lines[2].endswith("| 0.1 (stream) | 10% | - | - |"), lines[2])
+        both = result()
+        both["ways"]["hfta x8"], both["roofline_together"] = way([0.5] * 9), {"ms": 0.05}
+        self.assertTrue(report.table([both]).endswith("| 0.1 (stream) | 10% | 0.5 | 10% |"))
 
     def test_scaling_tells_the_last_over_the_least(self):
         ways = {"libtorch": way([2.0] * 9, 1), "hfta x1": way([1.0] * 9, 1), "hfta x2": way([1.0] * 9, 2), "hfta x4": way([4.0] * 9, 4)}

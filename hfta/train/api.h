@@ -46,6 +46,9 @@ using ResultOf = ResultWith<Fn, ArrayTuple, inputs_of<Fn, decltype(models(std::d
 
 namespace hfta {
 
+/// The inputs of one step of several: `step.run({batch(x0, y0), batch(x1, y1)})`.
+train::Batch batch(const train::typed::IsInput auto&... inputs) { return {train::typed::input(inputs)...}; }
+
 /// One plain training step of every lane: `fn(Net&, const Tensor&...)` is written for one model and returns its scalar loss, or a
 /// pair, tuple or `StepResult` of the loss and extras. Plain tensors are shared by all lanes, `per_lane(x)` has a lane axis.
 /// Several arrays: `train_step(std::tie(g, d), adam_d, fn, x)` calls `fn(G&, D&, x)` and updates the optimizer's array only.

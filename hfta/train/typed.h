@@ -147,10 +147,3 @@ auto step_output(StepOutput output) {
 }
 
 }  // namespace hfta::train::typed
-
-namespace hfta {
-
-/// The inputs of one step of several: `step.run({batch(x0, y0), batch(x1, y1)})`.
-train::Batch batch(const train::typed::IsInput auto&... inputs) { return {train::typed::input(inputs)...}; }
-
-}  // namespace hfta

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "hfta/ops/vector_sums.h"
+#include "hfta/ops/wide_vectors.h"
 
 // Between planes `[channel, height, width]` and bands of pixels with sixteen channels a vector `[row, column, 16]`, for kernels that work along
 // channels. Inlined into functions that are compiled for several processors.
@@ -16,11 +16,6 @@ using Lanes16 = Wide<float>::Vector;
 typedef std::int32_t Places16 __attribute__((vector_size(64)));  // NOLINT(modernize-use-using)
 
 constexpr std::int64_t kVector = 16;
-
-constexpr std::int64_t rounded_up(std::int64_t value, std::int64_t to) { return (value + to - 1) / to * to; }
-
-HFTA_INLINE void load(Lanes16& to, const float* from) { std::memcpy(&to, from, sizeof to); }
-HFTA_INLINE void store(float* to, const Lanes16& from) { std::memcpy(to, &from, sizeof from); }
 
 /// Makes rows of columns in registers: pairs, then fours, then quarters of vectors change places.
 HFTA_INLINE void transpose(Lanes16 (&r)[16]) {

@@ -5,29 +5,18 @@
 #include <new>
 #include <vector>
 
-#include "hfta/base/vector_targets.h"
+#include "hfta/ops/wide_vectors.h"
 
 // A padded image lies as one run of numbers, so that a kernel's tap is a fixed offset in it: outputs are computed along the run, those
 // that fall between rows are dropped. Written with the compilers' vector types: several outputs share each vector that is loaded.
-#define HFTA_INLINE inline __attribute__((always_inline))
 
 namespace hfta::ops {
 namespace {
 
 template <typename T>
-struct Vectors;
-template <>
-struct Vectors<float> {
-  using Values = float __attribute__((vector_size(64)));
-};
-template <>
-struct Vectors<double> {
-  using Values = double __attribute__((vector_size(64)));
-};
+using Vector = typename Wide<T>::Vector;
 template <typename T>
-using Vector = typename Vectors<T>::Values;
-template <typename T>
-constexpr std::int64_t kNumbers = 64 / sizeof(T);
+constexpr std::int64_t kNumbers = Wide<T>::kSize;
 
 /// Outputs that are computed together, each with two vectors.
 constexpr int kTogether = 8;
@@ -49,13 +38,6 @@ class Scratch {
   T* data_;
 };
 
-template <typename T>
-HFTA_INLINE void load(Vector<T>& out, const T* from) {
-  std::memcpy(&out, from, sizeof out);
-}
-
-std::int64_t rounded(std::int64_t value, std::int64_t to) { return (value + to - 1) / to * to; }
-
 /// A padded image: `rows` of `stride` numbers a channel, and how far vectors reach behind the last channel.
 struct Frame {
   std::int64_t rows, stride, size, run, slack;
@@ -66,7 +48,7 @@ struct Frame {
     f.rows = s.height + 2 * s.padding[0];
     f.stride = s.width + 2 * s.padding[1];
     f.size = f.rows * f.stride;
-    f.run = rounded((s.out_height() - 1) * f.stride + s.out_width(), 2 * kNumbers<T>);
+    f.run = rounded_up((s.out_height() - 1) * f.stride + s.out_width(), 2 * kNumbers<T>);
     f.slack = std::max<std::int64_t>(0, f.run + (s.kernel[0] - 1) * f.stride + s.kernel[1] - f.size);
     return f;
   }
@@ -82,7 +64,7 @@ HFTA_INLINE void frame_channel(const T* from, T* to, const DirectShape& s, const
 /// Weights in the order in which they are used: `[block, channel, tap, output of the block]`, zero for outputs that are none.
 template <typename T>
 std::vector<T> packed(const T* weight, const DirectShape& s) {
-  const std::int64_t taps = s.kernel[0] * s.kernel[1], blocks = rounded(s.outputs, kTogether) / kTogether;
+  const std::int64_t taps = s.kernel[0] * s.kernel[1], blocks = rounded_up(s.outputs, kTogether) / kTogether;
   std::vector<T> all(static_cast<std::size_t>(blocks * s.channels * taps * kTogether));
   for (std::int64_t o = 0; o < s.outputs; ++o)
     for (std::int64_t i = 0; i < s.channels * taps; ++i)
@@ -136,7 +118,7 @@ HFTA_INLINE void convolve(const T* input, const std::vector<T>& weights, const T
   const auto steps = static_cast<std::int64_t>(offsets.size());
   const std::int64_t height = s.out_height(), width = s.out_width();
   const Scratch<T> frame(s.channels * f.size + f.slack), run(kTogether * f.run);
-  std::vector<T> biases(static_cast<std::size_t>(rounded(s.outputs, kTogether)));
+  std::vector<T> biases(static_cast<std::size_t>(rounded_up(s.outputs, kTogether)));
   if (bias) std::copy_n(bias, s.outputs, biases.begin());
   for (std::int64_t n = 0; n < images; ++n) {
     for (std::int64_t c = 0; c < s.channels; ++c) frame_channel(input + (n * s.channels + c) * s.height * s.width, frame.data() + c * f.size, s, f);
@@ -270,7 +252,7 @@ HFTA_INLINE void frame_gradients(const T* from, T* runs, T* grad_bias, std::int6
 template <typename T>
 HFTA_INLINE void weight_gradient(const T* grad_output, const T* input, T* grad_weight, T* grad_bias, std::int64_t images, const DirectShape& s) {
   const auto f = Frame::of<T>(s);
-  const auto outputs = rounded(s.outputs, outputs_together(s.kernel[1]));
+  const auto outputs = rounded_up(s.outputs, outputs_together(s.kernel[1]));
   const auto bytes = (s.channels * f.size + outputs * f.run) * static_cast<std::int64_t>(sizeof(T));
   const auto chunk = std::clamp<std::int64_t>(kScratchBytes / bytes, 1, std::max<std::int64_t>(images, 1));
   const Scratch<T> frames(s.channels * chunk * f.size + f.slack), runs(outputs * chunk * f.run);

@@ -82,8 +82,7 @@ Results trilinear(const c10::OperatorHandle& op, const RuleContext& context, std
   const Arguments arguments(context, values);
   torch::jit::Stack stack;
   for (std::size_t i = 0; i < 3; ++i) {
-    const auto value = arguments.required(i);
-    stack.emplace_back(value.is_shared() ? value.tensor : lanes_first(value, context.lanes));
+    stack.emplace_back(lanes_first_or_shared(arguments.required(i), context.lanes));
   }
   const auto shifted = [&](std::size_t index, bool lane_axis_too) {
     std::vector<std::int64_t> dims;

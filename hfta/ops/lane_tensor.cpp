@@ -9,6 +9,8 @@ at::Tensor lanes_first(const LaneTensor& value, std::int64_t lanes) {
   return value.tensor.unsqueeze(0).expand(sizes);
 }
 
+at::Tensor lanes_first_or_shared(const LaneTensor& value, std::int64_t lanes) { return value.is_shared() ? value.tensor : lanes_first(value, lanes); }
+
 at::Tensor lane_of(const LaneTensor& value, std::int64_t lane) {
   return value.axis ? value.tensor.select(*value.axis, lane) : value.tensor;
 }

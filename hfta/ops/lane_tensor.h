@@ -23,6 +23,8 @@ struct LaneTensor {
 
 /// A view with the lane axis first: `[lanes, ...]`; a shared value is expanded (stride 0).
 at::Tensor lanes_first(const LaneTensor& value, std::int64_t lanes);
+/// The same, a shared value as it is.
+at::Tensor lanes_first_or_shared(const LaneTensor& value, std::int64_t lanes);
 /// A view of one lane's value (the shared value itself when shared).
 at::Tensor lane_of(const LaneTensor& value, std::int64_t lane);
 

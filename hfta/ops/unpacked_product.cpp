@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "hfta/base/error.h"
+#include "hfta/ops/thread_room.h"
 #include "hfta/ops/unpacked_product_kernel.h"
 
 namespace hfta::ops {
@@ -42,24 +43,16 @@ class TurnedLeft {
  public:
   TurnedLeft(const Factor& left, const ProductShape& shape, bool wanted)
       : left_(left), shape_(shape), wanted_(wanted), size_(wanted ? shape.inner * padded_rows(shape.rows, static_cast<const T*>(nullptr)) : 0) {
-    if (wanted_ && !left_.per_lane()) turn_left(left_.of<T>(0), shape_, shared_ = room());
+    if (wanted_ && !left_.per_lane()) turn_left(left_.of<T>(0), shape_, shared_ = thread_room<T, Room::TurnedFactor>(size_));
   }
   const T* of(std::int64_t lane) const {
     if (!wanted_ || shared_) return shared_;
-    T* const own = room();
+    T* const own = thread_room<T, Room::TurnedFactor>(size_);
     turn_left(left_.of<T>(lane), shape_, own);
     return own;
   }
 
  private:
-  T* room() const {
-    static thread_local std::vector<T> of_thread;
-    if (static_cast<std::int64_t>(of_thread.size()) < size_ + kLine) of_thread.resize(static_cast<std::size_t>(size_ + kLine));
-    const auto address = reinterpret_cast<std::uintptr_t>(of_thread.data());
-    return reinterpret_cast<T*>((address + 63) / 64 * 64);
-  }
-
-  static constexpr std::int64_t kLine = 64 / sizeof(T);
   const Factor& left_;
   const ProductShape& shape_;
   bool wanted_;
@@ -91,12 +84,8 @@ at::Tensor product_of(const at::Tensor& left, const at::Tensor& right, const std
   return product_out(left, right, bias, lanes, out);
 }
 
-/// Lane axis first, or none where all lanes share it.
-at::Tensor lanes_in_front(const LaneTensor& value) { return value.is_shared() ? value.tensor : value.tensor.movedim(*value.axis, 0); }
-
-bool is_bias(const LaneTensor& bias, std::int64_t columns) {
-  const auto tensor = lanes_in_front(bias);
-  return bias.lane_dim() == 1 && tensor.size(-1) == columns && tensor.stride(-1) == 1;
+bool is_bias(const at::Tensor& lanes_first, std::int64_t lane_dim, std::int64_t columns) {
+  return lane_dim == 1 && lanes_first.size(-1) == columns && lanes_first.stride(-1) == 1;
 }
 
 }  // namespace
@@ -105,11 +94,11 @@ std::optional<LaneTensor> unpacked_product(const LaneTensor& left, const LaneTen
   const auto type = left.tensor.scalar_type();
   if (left.lane_dim() != 2 || right.lane_dim() != 2 || !left.tensor.is_cpu() || (type != at::kFloat && type != at::kDouble)) return std::nullopt;
   if (right.tensor.scalar_type() != type || (bias && bias->tensor.scalar_type() != type)) return std::nullopt;
-  const auto first = lanes_in_front(left), second = lanes_in_front(right);
+  const auto first = lanes_first_or_shared(left, lanes), second = lanes_first_or_shared(right, lanes);
   if (first.numel() == 0 || second.numel() == 0 || first.size(-2) > kMostRows) return std::nullopt;
   if (second.stride(-1) != 1 && second.stride(-2) != 1) return std::nullopt;
-  if (bias && !is_bias(*bias, second.size(-1))) return std::nullopt;
-  const auto vectors = bias ? std::optional(lanes_in_front(*bias)) : std::nullopt;
+  const auto vectors = bias ? std::optional(lanes_first_or_shared(*bias, lanes)) : std::nullopt;
+  if (vectors && !is_bias(*vectors, bias->lane_dim(), second.size(-1))) return std::nullopt;
   static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("hfta::unpacked_product", "").typed<decltype(product_of)>();
   return LaneTensor{op.call(first, second, vectors, lanes), 0};
 }

@@ -2,64 +2,26 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
-#include <new>
 #include <utility>
 
-#include "hfta/base/vector_targets.h"
+#include "hfta/ops/thread_room.h"
+#include "hfta/ops/wide_vectors.h"
 
 // Each tile of the result stays in registers while a stretch of the inner axis passes: one factor is read as vectors along the result's
 // rows, the other number by number. With a transposed right factor (a layer's weight) the vectors lie along the batch, and the result is
 // turned when it is stored.
-#define HFTA_INLINE inline __attribute__((always_inline))
 
 namespace hfta::ops {
 namespace {
 
 template <typename T>
-struct Vectors;
-template <>
-struct Vectors<float> {
-  using Values = float __attribute__((vector_size(64)));
-};
-template <>
-struct Vectors<double> {
-  using Values = double __attribute__((vector_size(64)));
-};
+using Vector = typename Wide<T>::Vector;
 template <typename T>
-using Vector = typename Vectors<T>::Values;
-template <typename T>
-constexpr std::int64_t kNumbers = 64 / sizeof(T);
+constexpr std::int64_t kNumbers = Wide<T>::kSize;
 
 constexpr int kRows = 8;               ///< Of a tile.
 constexpr int kVectors = 3;            ///< Of a tile's row, at most: 24 sums and what they are made of fill the registers.
 constexpr std::int64_t kStretch = 128;  ///< Of the inner axis, summed by itself: what a tile reads fits the first-level cache, and roundings do not pile up.
-
-std::int64_t rounded(std::int64_t value, std::int64_t to) { return (value + to - 1) / to * to; }
-
-/// Memory of a thread that starts on a cache line; kept, so that a step allocates nothing.
-template <typename T, int Which>
-T* room(std::int64_t count) {
-  struct Free {
-    void operator()(T* data) const { ::operator delete[](data, std::align_val_t(64)); }
-  };
-  static thread_local std::unique_ptr<T[], Free> data;
-  static thread_local std::int64_t size = 0;
-  if (count > size) {
-    data.reset(new (std::align_val_t(64)) T[static_cast<std::size_t>(count)]);
-    size = count;
-  }
-  return data.get();
-}
-
-template <typename T>
-HFTA_INLINE void load(Vector<T>& out, const T* from) {
-  std::memcpy(&out, from, sizeof out);
-}
-template <typename T>
-HFTA_INLINE void store(const Vector<T>& value, T* to) {
-  std::memcpy(to, &value, sizeof value);
-}
 
 /// `out[R, V vectors] += left[R, inner] @ right[inner, V vectors]`, or `=` at first.
 template <typename T, int R, int V>
@@ -69,7 +31,7 @@ HFTA_INLINE void tile(const Matrix<T>& left, const T* right, std::int64_t right_
     for (int v = 0; v < V; ++v) sums[r][v] = Vector<T>{};
   for (std::int64_t k = 0; k < inner; ++k) {
     Vector<T> values[V];
-    for (int v = 0; v < V; ++v) load<T>(values[v], right + k * right_row + v * kNumbers<T>);
+    for (int v = 0; v < V; ++v) load(values[v], right + k * right_row + v * kNumbers<T>);
     for (int r = 0; r < R; ++r) {
       const T factor = left.data[r * left.row + k * left.column];
       for (int v = 0; v < V; ++v) sums[r][v] += factor * values[v];
@@ -79,8 +41,8 @@ HFTA_INLINE void tile(const Matrix<T>& left, const T* right, std::int64_t right_
     for (int v = 0; v < V; ++v) {
       T* const to = out + r * out_row + v * kNumbers<T>;
       Vector<T> before{};
-      if (adds) load<T>(before, to);
-      store<T>(before + sums[r][v], to);
+      if (adds) load(before, to);
+      store(to, Vector<T>(before + sums[r][v]));
     }
 }
 
@@ -137,10 +99,10 @@ HFTA_INLINE void turn(const T* from, std::int64_t from_row, T* to, std::int64_t 
       const auto high = std::min(N, rows - i), wide = std::min(N, columns - j);
       if (high == N && wide == N) {
 #pragma GCC unroll 16
-        for (std::int64_t r = 0; r < N; ++r) load<T>(square[r], from + (i + r) * from_row + j);
+        for (std::int64_t r = 0; r < N; ++r) load(square[r], from + (i + r) * from_row + j);
         turn<T>(square);
 #pragma GCC unroll 16
-        for (std::int64_t c = 0; c < N; ++c) store<T>(square[c], to + (j + c) * to_row + i);
+        for (std::int64_t c = 0; c < N; ++c) store(to + (j + c) * to_row + i, square[c]);
         continue;
       }
       for (std::int64_t r = 0; r < N; ++r) {
@@ -154,7 +116,7 @@ HFTA_INLINE void turn(const T* from, std::int64_t from_row, T* to, std::int64_t 
 
 template <typename T>
 HFTA_INLINE void turn_factor(const Matrix<T>& left, const ProductShape& s, T* turned) {
-  const auto padded = rounded(s.rows, kNumbers<T>);
+  const auto padded = rounded_up(s.rows, kNumbers<T>);
   if (left.column == 1) return turn<T>(left.data, left.row, turned, padded, s.rows, s.inner, true);
   for (std::int64_t k = 0; k < s.inner; ++k) {
     for (std::int64_t r = 0; r < s.rows; ++r) turned[k * padded + r] = left.data[r * left.row + k * left.column];
@@ -170,16 +132,16 @@ HFTA_INLINE void by_columns(const Matrix<T>& left, const Matrix<T>& right, const
     for (std::int64_t r = 0; r < s.rows; ++r) std::copy(bias, bias + whole, out + r * s.columns);
   multiply<T>(left, right.data, right.row, out, s.columns, {s.rows, s.inner, whole}, bias != nullptr);
   if (rest == 0) return;
-  T* const last = room<T, 0>((s.inner + s.rows) * kNumbers<T>);
+  T* const last = thread_room<T, Room::Columns>((s.inner + s.rows) * kNumbers<T>);
   T* const sums = last + s.inner * kNumbers<T>;
   for (std::int64_t k = 0; k < s.inner; ++k) {
     Vector<T> row{};
     std::memcpy(&row, right.data + k * right.row + whole, static_cast<std::size_t>(rest) * sizeof(T));
-    store<T>(row, last + k * kNumbers<T>);
+    store(last + k * kNumbers<T>, row);
   }
   Vector<T> begin{};
   if (bias) std::memcpy(&begin, bias + whole, static_cast<std::size_t>(rest) * sizeof(T));
-  for (std::int64_t r = 0; r < s.rows; ++r) store<T>(begin, sums + r * kNumbers<T>);
+  for (std::int64_t r = 0; r < s.rows; ++r) store(sums + r * kNumbers<T>, begin);
   multiply<T>(left, last, kNumbers<T>, sums, kNumbers<T>, {s.rows, s.inner, kNumbers<T>}, true);
   for (std::int64_t r = 0; r < s.rows; ++r) std::memcpy(out + r * s.columns + whole, sums + r * kNumbers<T>, static_cast<std::size_t>(rest) * sizeof(T));
 }
@@ -187,8 +149,8 @@ HFTA_INLINE void by_columns(const Matrix<T>& left, const Matrix<T>& right, const
 /// The right factor is a transposed matrix: the result is computed transposed, vectors along the left factor's rows.
 template <typename T>
 HFTA_INLINE void by_rows(const Matrix<T>& right, const T* turned, const T* bias, T* out, const ProductShape& s) {
-  const auto padded = rounded(s.rows, kNumbers<T>);
-  T* const sums = room<T, 1>(s.columns * padded);
+  const auto padded = rounded_up(s.rows, kNumbers<T>);
+  T* const sums = thread_room<T, Room::Sums>(s.columns * padded);
   for (std::int64_t c = 0; bias && c < s.columns; ++c) std::fill(sums + c * padded, sums + (c + 1) * padded, bias[c]);
   multiply<T>({right.data, right.column, 1}, turned, padded, sums, padded, {s.columns, s.inner, padded}, bias != nullptr);
   turn<T>(sums, padded, out, s.columns, s.columns, s.rows, false);
@@ -201,8 +163,8 @@ HFTA_INLINE void run(const Matrix<T>& left, const Matrix<T>& right, const T* tur
 
 }  // namespace
 
-std::int64_t padded_rows(std::int64_t rows, const float*) { return rounded(rows, kNumbers<float>); }
-std::int64_t padded_rows(std::int64_t rows, const double*) { return rounded(rows, kNumbers<double>); }
+std::int64_t padded_rows(std::int64_t rows, const float*) { return rounded_up(rows, kNumbers<float>); }
+std::int64_t padded_rows(std::int64_t rows, const double*) { return rounded_up(rows, kNumbers<double>); }
 
 HFTA_VECTOR_TARGETS
 void turn_left(const Matrix<float>& left, const ProductShape& shape, float* turned) { turn_factor(left, shape, turned); }

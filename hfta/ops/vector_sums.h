@@ -2,21 +2,12 @@
 
 #include <cstdint>
 
-#include "hfta/base/vector_targets.h"
+#include "hfta/ops/wide_vectors.h"
 
 // Sums for kernels that are compiled for several vector widths: inlined into the versions, with partial sums side by side, which a compiler
 // may not make of a plain loop.
 
-#define HFTA_INLINE [[gnu::always_inline]] inline
-
 namespace hfta::ops {
-
-/// As many numbers as fill the widest vector.
-template <typename T>
-struct Wide {
-  typedef T Vector __attribute__((vector_size(64)));  // NOLINT(modernize-use-using): an alias drops the attribute
-  static constexpr std::int64_t kSize = 64 / sizeof(T);
-};
 
 template <typename T>
 HFTA_INLINE T total_of(const typename Wide<T>::Vector& parts) {

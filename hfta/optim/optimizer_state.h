@@ -41,8 +41,10 @@ struct Optimizer::State {
 
   std::string title() const { return "optim::" + definition.name; }
   std::size_t hypers() const { return definition.hyper.size(); }
-  std::span<const double> hyper(std::size_t group, std::int64_t lane) const {
-    return {groups[group].hyper.data() + static_cast<std::size_t>(lane) * hypers(), hypers()};
+  std::span<const double> hyper(std::size_t group, std::int64_t lane) const { return of_lane(groups[group].hyper, lane); }
+  /// A lane's of a group's hyper-parameters.
+  std::span<const double> of_lane(const std::vector<double>& of_group, std::int64_t lane) const {
+    return {of_group.data() + static_cast<std::size_t>(lane) * hypers(), hypers()};
   }
   /// @throws InvalidArgument listing the known names.
   std::size_t index_of(const std::string& hyper) const;

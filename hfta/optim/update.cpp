@@ -72,7 +72,7 @@ struct Optimizer::Pass {
       const auto step = of.steps[static_cast<std::size_t>(lane)] + 1;
       const bool has_state = of.has_state[static_cast<std::size_t>(lane)] != 0;
       if (made[l] != 2 * step + has_state) {
-        const auto hyper = hypers ? std::span((*hypers)[group]).subspan(static_cast<std::size_t>(lane) * state.hypers(), state.hypers()) : state.hyper(group, lane);
+        const auto hyper = hypers ? state.of_lane((*hypers)[group], lane) : state.hyper(group, lane);
         for (std::size_t h = 0; h < hyper.size(); ++h)
           HFTA_CHECK(!std::isnan(hyper[h]), state.title(), ": expected ", state.definition.hyper[h].name, " to be set for added lane ", lane, ", got none");
         result[l] = optimizer.numbers(hyper, step, has_state);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <set>
 
 #include "hfta/base/error.h"
@@ -21,6 +22,17 @@ double median(std::vector<double> values) {
   std::nth_element(values.begin(), middle, values.end());
   if (values.size() % 2 == 1) return *middle;
   return (*std::max_element(values.begin(), middle) + *middle) / 2;
+}
+
+double middle_ms(const std::function<double()>& measure, std::vector<double> measured) {
+  constexpr double kEnoughMs = 15;  // A shorter measurement is mostly the clock and the scheduler.
+  constexpr std::size_t kMost = 10;
+  double total = std::accumulate(measured.begin(), measured.end(), 0.0);
+  while (measured.empty() || (total < kEnoughMs && measured.size() < kMost)) {
+    measured.push_back(measure());
+    total += measured.back();
+  }
+  return median(std::move(measured));
 }
 
 double VariantTime::spread() const {

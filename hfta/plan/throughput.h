@@ -9,6 +9,8 @@ namespace hfta::plan {
 
 /// The middle value (mean of the middle two); infinite for no values.
 double median(std::vector<double> values);
+/// The middle of measurements of milliseconds: those given, and as many more as they take to add up to 15 ms, 10 in all and at least 1.
+double middle_ms(const std::function<double()>& measure, std::vector<double> measured = {});
 
 /// Something to time, under a name for people.
 struct Variant {

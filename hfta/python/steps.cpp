@@ -34,7 +34,6 @@ namespace hfta::python {
 namespace {
 
 constexpr double kChoiceSeconds = 1;      // A choice ends after it: recording is to take less than 2 s in all.
-constexpr double kMeasuredSeconds = 0.015;
 constexpr std::size_t kMostContexts = 8;  // A value that changes at every step would be recorded at every step.
 
 /// Runs the library without the interpreter's lock. An operator's refusal that passed through Python comes out as what it is.
@@ -214,16 +213,14 @@ class Step : public Recorded {
     const auto updates = std::max<std::int64_t>(together / accumulate_, 1);
     const std::vector<train::Batch> batches(static_cast<std::size_t>(updates * accumulate_), train::Batch(inputs.begin(), inputs.end()));
     std::vector<train::StepOutput> outputs;
-    const auto update = [&] { step_.run(batches, outputs); };
-    step_.set_plan(plan);
-    update();
-    std::vector<double> ms;
-    for (double seconds = 0; ms.empty() || (seconds < kMeasuredSeconds && ms.size() < 10); seconds += ms.back() / 1e3) {
+    const auto measure_update = [&] {
       const auto before = Clock::now();
-      update();
-      ms.push_back(std::chrono::duration<double, std::milli>(Clock::now() - before).count() / static_cast<double>(updates));
-    }
-    return plan::median(ms);
+      step_.run(batches, outputs);
+      return std::chrono::duration<double, std::milli>(Clock::now() - before).count() / static_cast<double>(updates);
+    };
+    step_.set_plan(plan);
+    measure_update();
+    return plan::middle_ms(measure_update);
   }
 
   void choose(std::span<const train::Input> inputs, std::int64_t together) {
@@ -337,6 +334,7 @@ void bind_plan(py::module_& m) {
       .def("to_json", &plan::to_json)
       .def_static("from_json", [](const std::string& text) { return plan::from_json(text); }, py::arg("text"))
       .def("validate", &plan::validate, py::arg("lanes"))
+      .def("fitted", &plan::fitted, py::arg("lanes"))
       .def("__eq__", [](const plan::Plan& a, const py::object& b) { return py::isinstance<plan::Plan>(b) && a == py::cast<const plan::Plan&>(b); })
       .def("__repr__", &describe)
       .def(py::pickle([](const plan::Plan& plan) { return plan::to_json(plan); }, [](const std::string& text) { return plan::from_json(text); }));

@@ -20,9 +20,6 @@
 namespace hfta::train {
 namespace {
 
-constexpr double kMeasuredMs = 15;  // A shorter measurement is mostly the clock and the scheduler.
-constexpr int kMeasuredCalls = 10;
-
 double now_ms() { return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 std::int64_t bytes_of(const std::vector<lanes::Stacked>& stacks, bool trainable_only = false) {
@@ -127,15 +124,10 @@ struct Runner::State {
       return (now_ms() - before) / static_cast<double>(batches.size());
     };
     call(1);
-    std::vector<double> ms{call(1)};
-    const auto together = std::min(most, steps_together(ms[0]));
-    if (together > 1) ms.clear();
-    double total = ms.empty() ? 0 : ms[0];
-    while (ms.empty() || (total < kMeasuredMs && ms.size() < kMeasuredCalls)) {
-      ms.push_back(call(std::max<std::int64_t>(together / options.accumulate, 1)));
-      total += ms.back();
-    }
-    return plan::median(ms);
+    const auto one = call(1);
+    const auto together = std::min(most, steps_together(one));
+    const auto measure = [&] { return call(std::max<std::int64_t>(together / options.accumulate, 1)); };
+    return together > 1 ? plan::middle_ms(measure) : plan::middle_ms(measure, {one});
   }
 };
 

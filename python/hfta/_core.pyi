@@ -105,6 +105,8 @@ class Plan:
     @staticmethod
     def from_json(text: str) -> Plan: ...
     def validate(self, lanes: int) -> None: ...
+    def fitted(self, lanes: int) -> Plan:
+        """The plan for so many lanes: no group wider than the array, no worker without a group."""
 
 class PerLane:
     """Marks an input with a leading lane axis; see `hfta.per_lane`."""

@@ -346,14 +346,7 @@ class Array(Generic[M]):
 
     def _fit_plan(self) -> None:
         if self._plan is not None and self._plan.width > self.lanes:
-            self._plan = Plan(
-                width=self.lanes,
-                workers=1,
-                intra_op_threads=self._plan.intra_op_threads,
-                recorded=self._plan.recorded,
-                lowerings=self._plan.lowerings,
-                measures_lowerings=self._plan.measures_lowerings,
-            )
+            self._plan = self._plan.fitted(self.lanes)
 
     # ---- copies
 

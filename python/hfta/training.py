@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import time
@@ -346,7 +347,7 @@ class Trainer:
             array.keep(lanes)
         self._ids = [self._ids[lane] for lane in lanes]
         if isinstance(self._max_norm, list):  # what a step was made with stays with its lanes
-            self._plan = None if plan is None else _fitted(plan, len(lanes))
+            self._plan = None if plan is None else plan.fitted(len(lanes))
             self._make_step()
 
     # ---- helpers
@@ -368,28 +369,13 @@ class Trainer:
 
 def _repeatable(plan: Plan) -> Plan:
     """The same, nothing left to the clock: metrics decide which lanes go on."""
-    same = Plan.from_json(plan.to_json())
+    same = copy.copy(plan)
     same.measures_lowerings = False
     return same
 
 
-def _fitted(plan: Plan, lanes: int) -> Plan:
-    if plan.width <= lanes and plan.workers <= -(-lanes // plan.width):
-        return plan
-    width = min(plan.width, lanes)
-    workers = min(plan.workers, -(-lanes // width))
-    return Plan(
-        width=width,
-        workers=workers,
-        intra_op_threads=plan.intra_op_threads,
-        recorded=plan.recorded,
-        lowerings=plan.lowerings,
-        measures_lowerings=plan.measures_lowerings,
-    )
-
-
 def _work(plan: Plan, lanes: int) -> int:
     """Lanes that run one after the other on the busiest worker."""
-    fit = _fitted(plan, lanes)
+    fit = plan.fitted(lanes)
     groups = -(-lanes // fit.width)
     return -(-groups // fit.workers) * fit.width

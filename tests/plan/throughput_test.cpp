@@ -7,8 +7,22 @@
 namespace {
 
 using hfta::plan::compare;
+using hfta::plan::middle_ms;
 using hfta::plan::Throughput;
 using hfta::plan::Variant;
+
+TEST(MiddleTest, MeasurementsEndWhereTheyAddUpOrAreMany) {
+  int calls = 0;
+  const auto counted = [&](double ms) { return [&calls, ms] { return ++calls, ms; }; };
+  EXPECT_EQ(middle_ms(counted(20)), 20);
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(middle_ms(counted(6), {1}), 6);
+  EXPECT_EQ(calls, 1 + 3);
+  EXPECT_EQ(middle_ms(counted(0.1)), 0.1);
+  EXPECT_EQ(calls, 4 + 10);
+  EXPECT_EQ(middle_ms(counted(1), {20}), 20);
+  EXPECT_EQ(calls, 14);
+}
 
 TEST(ThroughputTest, MedianIsTheMiddle) {
   EXPECT_EQ(hfta::plan::median({3, 1, 2}), 2);

@@ -5,6 +5,8 @@
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/threshold_backward.h>
 
 #include "hfta/ops/layout.h"
 #include "hfta/ops/unpacked_product.h"
@@ -99,9 +101,29 @@ std::optional<LaneTensor> looped(const LaneTensor& left, const LaneTensor& right
   return LaneTensor{result, 0};
 }
 
-std::optional<LaneTensor> unpacked(const LaneTensor& left, const LaneTensor& right, std::int64_t lanes, const std::optional<ProductAddend>& addend) {
+std::optional<LaneTensor> unpacked(const LaneTensor& left, const LaneTensor& right, std::int64_t lanes, const std::optional<ProductAddend>& addend,
+                                   const ProductActivation& activation) {
   if (addend && !(addend->beta.equal(1) && addend->alpha.equal(1))) return std::nullopt;
-  return unpacked_product(left, right, addend ? std::optional(addend->tensor) : std::nullopt, lanes);
+  return unpacked_product(left, right, addend ? std::optional(addend->tensor) : std::nullopt, activation, lanes);
+}
+
+std::optional<LaneTensor> by_libtorch(const LaneTensor& left, const LaneTensor& right, std::int64_t lanes, ProductLowering lowering,
+                                      const std::optional<ProductAddend>& addend) {
+  switch (lowering) {
+    case ProductLowering::Wide: return wide(left, right, lanes, addend);
+    case ProductLowering::Folded: return folded(left, right, lanes, addend);
+    case ProductLowering::Batched: return batched(left, right, lanes, addend);
+    case ProductLowering::Looped: return looped(left, right, lanes, addend);
+    case ProductLowering::Unpacked: break;
+  }
+  return std::nullopt;
+}
+
+at::Tensor activated(const LaneTensor& product, const ProductActivation& activation, std::int64_t lanes) {
+  const auto tensor = activation.relu ? at::relu(product.tensor) : product.tensor;
+  if (!activation.gate) return tensor;
+  const auto gate = lanes_first(*activation.gate, lanes);
+  return at::threshold_backward(tensor, product.axis ? gate.movedim(0, *product.axis) : gate, 0);
 }
 
 }  // namespace
@@ -118,18 +140,14 @@ std::string_view name_of(ProductLowering lowering) {
 }
 
 std::optional<LaneTensor> product(const LaneTensor& left, const LaneTensor& right, std::int64_t lanes, ProductLowering lowering,
-                                  const std::optional<ProductAddend>& addend) {
+                                  const std::optional<ProductAddend>& addend, const ProductActivation& activation) {
   const auto dim = left.lane_dim();
   if ((dim != 2 && dim != 3) || right.lane_dim() != dim) return std::nullopt;
   if (addend && addend->tensor.lane_dim() > dim) return std::nullopt;
-  switch (lowering) {
-    case ProductLowering::Wide: return wide(left, right, lanes, addend);
-    case ProductLowering::Folded: return folded(left, right, lanes, addend);
-    case ProductLowering::Batched: return batched(left, right, lanes, addend);
-    case ProductLowering::Looped: return looped(left, right, lanes, addend);
-    case ProductLowering::Unpacked: return unpacked(left, right, lanes, addend);
-  }
-  return std::nullopt;
+  if (lowering == ProductLowering::Unpacked) return unpacked(left, right, lanes, addend, activation);
+  auto value = by_libtorch(left, right, lanes, lowering, addend);
+  if (value) value->tensor = activated(*value, activation, lanes);
+  return value;
 }
 
 }  // namespace hfta::ops

@@ -32,9 +32,15 @@ struct ProductAddend {
   at::Scalar beta = 1, alpha = 1;
 };
 
-/// Each lane's `left @ right`, of matrices `[n, k] [k, m]` or of batches of them `[b, n, k] [b, k, m]`, plus the addend.
-/// Nothing where the lowering does not take these arguments.
+/// What becomes of a product's numbers: a ReLU behind it, or the gradient that goes on through one.
+struct ProductActivation {
+  bool relu = false;               ///< Negative ones become zero.
+  std::optional<LaneTensor> gate;  ///< A ReLU's result, shaped as the lane's product: zero where it is not positive.
+};
+
+/// Each lane's `left @ right`, of matrices `[n, k] [k, m]` or of batches of them `[b, n, k] [b, k, m]`, plus the addend,
+/// activated. Nothing where the lowering does not take these arguments.
 std::optional<LaneTensor> product(const LaneTensor& left, const LaneTensor& right, std::int64_t lanes, ProductLowering lowering,
-                                  const std::optional<ProductAddend>& addend = std::nullopt);
+                                  const std::optional<ProductAddend>& addend = std::nullopt, const ProductActivation& activation = {});
 
 }  // namespace hfta::ops

@@ -55,6 +55,21 @@ Results added_product(const Arguments& arguments, std::int64_t lanes, ProductLow
   return results(product(*left, *right, lanes, lowering, added));
 }
 
+/// hfta::addmm_relu(self, left, right, beta, alpha)
+Results rectified_product(const Arguments& arguments, std::int64_t lanes, ProductLowering lowering) {
+  const auto left = arguments.tensor(1), right = arguments.tensor(2);
+  const auto added = addend(arguments, 3);
+  if (!left || !right || !added) return std::nullopt;
+  return results(product(*left, *right, lanes, lowering, added, {.relu = true, .gate = {}}));
+}
+
+/// hfta::mm_gated(left, right, gate)
+Results gated_product(const Arguments& arguments, std::int64_t lanes, ProductLowering lowering) {
+  const auto left = arguments.tensor(0), right = arguments.tensor(1);
+  if (!left || !right) return std::nullopt;
+  return results(product(*left, *right, lanes, lowering, std::nullopt, {.gate = arguments.required(2)}));
+}
+
 /// aten::mv(matrix, vector)
 Results matrix_vector(const Arguments& arguments, std::int64_t lanes, ProductLowering lowering) {
   const auto matrix = arguments.tensor(0), vector = arguments.tensor(1);
@@ -100,6 +115,8 @@ void register_product_rules() {
   add_product_rules("aten::bmm", 2, plain_product);
   add_product_rules("aten::addmm", 5, added_product);
   add_product_rules("aten::baddbmm", 5, added_product);
+  add_product_rules("hfta::addmm_relu", 5, rectified_product);
+  add_product_rules("hfta::mm_gated", 3, gated_product);
   add_product_rules("aten::mv", 2, matrix_vector);
   add_product_rules("aten::addmv", 5, added_matrix_vector);
   add_product_rules("aten::dot", 2, dot);

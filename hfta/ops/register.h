@@ -22,5 +22,6 @@ void register_folded_rules();
 void register_axis_rules();
 void register_recurrent_rules();
 void register_softmax_rules();
+void register_merged_rules();
 
 }  // namespace hfta::ops

@@ -36,6 +36,7 @@ void register_all() {
   register_axis_rules();
   register_recurrent_rules();
   register_softmax_rules();
+  register_merged_rules();
 }
 
 const Table& table() {

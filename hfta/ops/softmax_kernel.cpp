@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "hfta/ops/softmax.h"
+#include "hfta/ops/turned_rows.h"
 #include "hfta/ops/vector_math.h"
 
 // Softmax of contiguous rows of few classes: blocks of rows are turned so that vectors run across rows.
@@ -18,47 +19,25 @@ using at::Tensor;
 
 enum class SoftmaxKind { Plain, Log, Safe };
 
-/// Up to one vector of rows, turned: `values[class][row]`.
-template <typename T>
-struct TurnedRows {
-  static constexpr std::int64_t kRows = Wide<T>::kSize;
-  T values[kMostClasses][kRows];
-
-  HFTA_INLINE void load(const T* x, std::int64_t rows, std::int64_t classes) {
-    for (std::int64_t c = 0; c < classes; ++c)
-      for (std::int64_t r = 0; r < kRows; ++r) values[c][r] = r < rows ? x[r * classes + c] : T(0);
-  }
-  HFTA_INLINE void store(T* y, std::int64_t rows, std::int64_t classes) const {
-    for (std::int64_t r = 0; r < rows; ++r)
-      for (std::int64_t c = 0; c < classes; ++c) y[r * classes + c] = values[c][r];
-  }
-};
-
 template <typename T>
 HFTA_INLINE void softmax_of_turned(TurnedRows<T>& block, std::int64_t classes, SoftmaxKind kind) {
-  constexpr std::int64_t kRows = TurnedRows<T>::kRows;
-  T largest[kRows], sum[kRows];
-  for (std::int64_t r = 0; r < kRows; ++r) largest[r] = block.values[0][r], sum[r] = 0;
-  for (std::int64_t c = 1; c < classes; ++c)
-    for (std::int64_t r = 0; r < kRows; ++r) largest[r] = block.values[c][r] > largest[r] ? block.values[c][r] : largest[r];
+  using Vector = typename Wide<T>::Vector;
+  Vector largest = block.values[0], sum{};
+  for (std::int64_t c = 1; c < classes; ++c) largest = larger<T>(block.values[c], largest);
   if (kind == SoftmaxKind::Safe)  // a row of -inf gives zeros: exp(-inf) each, and no division by their sum
-    for (std::int64_t r = 0; r < kRows; ++r) largest[r] = largest[r] == -std::numeric_limits<T>::infinity() ? T(0) : largest[r];
-  for (std::int64_t c = 0; c < classes; ++c)
-    for (std::int64_t r = 0; r < kRows; ++r) {
-      const T below = block.values[c][r] - largest[r], power = exp_of_negative(below);
-      block.values[c][r] = kind == SoftmaxKind::Log ? below : power;
-      sum[r] += power;
-    }
+    largest = largest == -std::numeric_limits<T>::infinity() ? Vector{} : largest;
+  for (std::int64_t c = 0; c < classes; ++c) {
+    const Vector below = block.values[c] - largest, power = exp_of_negative<T>(below);
+    block.values[c] = kind == SoftmaxKind::Log ? below : power;
+    sum += power;
+  }
   if (kind == SoftmaxKind::Log) {
-    for (std::int64_t r = 0; r < kRows; ++r) sum[r] = log_of_sum(sum[r]);
-    for (std::int64_t c = 0; c < classes; ++c)
-      for (std::int64_t r = 0; r < kRows; ++r) block.values[c][r] -= sum[r];
+    sum = log_of_sum<T>(sum);
+    for (std::int64_t c = 0; c < classes; ++c) block.values[c] -= sum;
     return;
   }
-  if (kind == SoftmaxKind::Safe)
-    for (std::int64_t r = 0; r < kRows; ++r) sum[r] = sum[r] == 0 ? T(1) : sum[r];
-  for (std::int64_t c = 0; c < classes; ++c)
-    for (std::int64_t r = 0; r < kRows; ++r) block.values[c][r] /= sum[r];
+  if (kind == SoftmaxKind::Safe) sum = sum == T(0) ? Vector{} + T(1) : sum;
+  for (std::int64_t c = 0; c < classes; ++c) block.values[c] /= sum;
 }
 
 template <typename T>
@@ -66,7 +45,7 @@ HFTA_INLINE void softmax_rows_of(const T* x, std::int64_t rows, std::int64_t cla
   TurnedRows<T> block;
   for (std::int64_t r = 0; r < rows; r += block.kRows) {
     const auto count = std::min(block.kRows, rows - r);
-    block.load(x + r * classes, count, classes);
+    block.load(x + r * classes, count, classes, (rows - r) * classes);
     softmax_of_turned(block, classes, kind);
     block.store(y + r * classes, count, classes);
   }
@@ -75,13 +54,10 @@ HFTA_INLINE void softmax_rows_of(const T* x, std::int64_t rows, std::int64_t cla
 /// `g - exp(y) * sum(g)` for the logarithm, `(g - sum(g * y)) * y` otherwise.
 template <typename T>
 HFTA_INLINE void gradient_of_turned(TurnedRows<T>& g, const TurnedRows<T>& y, std::int64_t classes, bool log) {
-  constexpr std::int64_t kRows = TurnedRows<T>::kRows;
-  T sum[kRows] = {};
+  typename Wide<T>::Vector sum{};
+  for (std::int64_t c = 0; c < classes; ++c) sum += log ? g.values[c] : g.values[c] * y.values[c];
   for (std::int64_t c = 0; c < classes; ++c)
-    for (std::int64_t r = 0; r < kRows; ++r) sum[r] += log ? g.values[c][r] : g.values[c][r] * y.values[c][r];
-  for (std::int64_t c = 0; c < classes; ++c)
-    for (std::int64_t r = 0; r < kRows; ++r)
-      g.values[c][r] = log ? g.values[c][r] - exp_of_negative(y.values[c][r]) * sum[r] : (g.values[c][r] - sum[r]) * y.values[c][r];
+    g.values[c] = log ? g.values[c] - exp_of_negative<T>(y.values[c]) * sum : (g.values[c] - sum) * y.values[c];
 }
 
 template <typename T>
@@ -89,8 +65,8 @@ HFTA_INLINE void softmax_gradient_rows_of(const T* g, const T* y, std::int64_t r
   TurnedRows<T> gradient, output;
   for (std::int64_t r = 0; r < rows; r += gradient.kRows) {
     const auto count = std::min(gradient.kRows, rows - r);
-    gradient.load(g + r * classes, count, classes);
-    output.load(y + r * classes, count, classes);
+    gradient.load(g + r * classes, count, classes, (rows - r) * classes);
+    output.load(y + r * classes, count, classes, (rows - r) * classes);
     gradient_of_turned(gradient, output, classes, log);
     gradient.store(dx + r * classes, count, classes);
   }

@@ -32,9 +32,10 @@ struct Factor {
   bool is_turned() const { return tensor.stride(-1) != 1; }
 };
 
+/// A lane's row of what may be absent or one for all lanes; `dim` of the lane's own.
 template <typename T>
-const T* bias_of(const std::optional<at::Tensor>& bias, std::int64_t lane) {
-  return bias ? bias->const_data_ptr<T>() + (bias->dim() == 2 ? lane * bias->stride(0) : 0) : nullptr;
+const T* row_of(const std::optional<at::Tensor>& tensor, std::int64_t dim, std::int64_t lane) {
+  return tensor ? tensor->const_data_ptr<T>() + (tensor->dim() > dim ? lane * tensor->stride(0) : 0) : nullptr;
 }
 
 /// The left factors as the kernel reads them beside transposed right ones: a shared one is turned once.
@@ -61,27 +62,30 @@ class TurnedLeft {
 };
 
 template <typename T>
-void run_product(const at::Tensor& left_tensor, const at::Tensor& right_tensor, const std::optional<at::Tensor>& bias, const at::Tensor& out) {
+void run_product(const at::Tensor& left_tensor, const at::Tensor& right_tensor, const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& gate, bool relu,
+                 const at::Tensor& out) {
   const Factor left{left_tensor}, right{right_tensor};
   const ProductShape shape{left.size(0), left.size(1), right.size(1)};
   const TurnedLeft<T> turned(left, shape, right.is_turned());
   const auto each = shape.rows * shape.inner * shape.columns;
   at::parallel_for(0, out.size(0), std::max<std::int64_t>(1, kMultiplicationsPerThread / std::max<std::int64_t>(each, 1)), [&](std::int64_t begin, std::int64_t end) {
     for (auto lane = begin; lane < end; ++lane)
-      unpacked_product(left.of<T>(lane), right.of<T>(lane), turned.of(lane), bias_of<T>(bias, lane), out.mutable_data_ptr<T>() + lane * out.stride(0), shape);
+      unpacked_product(left.of<T>(lane), right.of<T>(lane), turned.of(lane), {row_of<T>(bias, 1, lane), row_of<T>(gate, 2, lane), relu}, out.mutable_data_ptr<T>() + lane * out.stride(0), shape);
   });
 }
 
-at::Tensor& product_out(const at::Tensor& left, const at::Tensor& right, const std::optional<at::Tensor>& bias, std::int64_t lanes, at::Tensor& out) {
+at::Tensor& product_out(const at::Tensor& left, const at::Tensor& right, const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& gate, bool relu,
+                        std::int64_t lanes, at::Tensor& out) {
   const std::vector<std::int64_t> sizes{lanes, left.size(-2), right.size(-1)};
   HFTA_CHECK(out.is_contiguous() && out.sizes() == sizes, "ops::unpacked_product: expected a contiguous result of ", at::IntArrayRef(sizes), ", got ", out.sizes());
-  left.scalar_type() == at::kFloat ? run_product<float>(left, right, bias, out) : run_product<double>(left, right, bias, out);
+  left.scalar_type() == at::kFloat ? run_product<float>(left, right, bias, gate, relu, out) : run_product<double>(left, right, bias, gate, relu, out);
   return out;
 }
 
-at::Tensor product_of(const at::Tensor& left, const at::Tensor& right, const std::optional<at::Tensor>& bias, std::int64_t lanes) {
+at::Tensor product_of(const at::Tensor& left, const at::Tensor& right, const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& gate, bool relu,
+                      std::int64_t lanes) {
   auto out = at::empty({lanes, left.size(-2), right.size(-1)}, left.options());
-  return product_out(left, right, bias, lanes, out);
+  return product_out(left, right, bias, gate, relu, lanes, out);
 }
 
 bool is_bias(const at::Tensor& lanes_first, std::int64_t lane_dim, std::int64_t columns) {
@@ -90,7 +94,8 @@ bool is_bias(const at::Tensor& lanes_first, std::int64_t lane_dim, std::int64_t 
 
 }  // namespace
 
-std::optional<LaneTensor> unpacked_product(const LaneTensor& left, const LaneTensor& right, const std::optional<LaneTensor>& bias, std::int64_t lanes) {
+std::optional<LaneTensor> unpacked_product(const LaneTensor& left, const LaneTensor& right, const std::optional<LaneTensor>& bias, const ProductActivation& activation,
+                                           std::int64_t lanes) {
   const auto type = left.tensor.scalar_type();
   if (left.lane_dim() != 2 || right.lane_dim() != 2 || !left.tensor.is_cpu() || (type != at::kFloat && type != at::kDouble)) return std::nullopt;
   if (right.tensor.scalar_type() != type || (bias && bias->tensor.scalar_type() != type)) return std::nullopt;
@@ -99,16 +104,20 @@ std::optional<LaneTensor> unpacked_product(const LaneTensor& left, const LaneTen
   if (second.stride(-1) != 1 && second.stride(-2) != 1) return std::nullopt;
   const auto vectors = bias ? std::optional(lanes_first_or_shared(*bias, lanes)) : std::nullopt;
   if (vectors && !is_bias(*vectors, bias->lane_dim(), second.size(-1))) return std::nullopt;
+  std::optional<at::Tensor> gate;
+  if (activation.gate) gate = lanes_first_or_shared(*activation.gate, lanes).contiguous();
+  if (gate && gate->scalar_type() != type) return std::nullopt;
   static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("hfta::unpacked_product", "").typed<decltype(product_of)>();
-  return LaneTensor{op.call(first, second, vectors, lanes), 0};
+  return LaneTensor{op.call(first, second, vectors, gate, activation.relu, lanes), 0};
 }
 
 }  // namespace hfta::ops
 
-// Factors `[lanes or none, n, k]` and `[lanes or none, k, m]`, bias `[lanes or none, m]`; the result is `[lanes, n, m]`.
+// Factors `[lanes or none, n, k]` and `[lanes or none, k, m]`, bias `[lanes or none, m]`, gate `[lanes or none, n, m]`, contiguous; the result
+// is `[lanes, n, m]`.
 TORCH_LIBRARY_FRAGMENT(hfta, library) {
-  library.def("unpacked_product(Tensor left, Tensor right, Tensor? bias, int lanes) -> Tensor");
-  library.def("unpacked_product.out(Tensor left, Tensor right, Tensor? bias, int lanes, *, Tensor(a!) out) -> Tensor(a!)");
+  library.def("unpacked_product(Tensor left, Tensor right, Tensor? bias, Tensor? gate, bool relu, int lanes) -> Tensor");
+  library.def("unpacked_product.out(Tensor left, Tensor right, Tensor? bias, Tensor? gate, bool relu, int lanes, *, Tensor(a!) out) -> Tensor(a!)");
   library.impl("unpacked_product", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::product_of));
   library.impl("unpacked_product.out", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::product_out));
 }

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
+#include <type_traits>
 
 #include "hfta/ops/thread_room.h"
-#include "hfta/ops/wide_vectors.h"
+#include "hfta/ops/vector_square.h"
 
 // Each tile of the result stays in registers while a stretch of the inner axis passes: one factor is read as vectors along the result's
 // rows, the other number by number. With a transposed right factor (a layer's weight) the vectors lie along the batch, and the result is
@@ -23,9 +23,33 @@ constexpr int kRows = 8;               ///< Of a tile.
 constexpr int kVectors = 3;            ///< Of a tile's row, at most: 24 sums and what they are made of fill the registers.
 constexpr std::int64_t kStretch = 128;  ///< Of the inner axis, summed by itself: what a tile reads fits the first-level cache, and roundings do not pile up.
 
-/// `out[R, V vectors] += left[R, inner] @ right[inner, V vectors]`, or `=` at first.
+/// What is done with a tile's sums: added to what is there or not, then zero where they or the gate (laid out as the result) are not positive.
+template <typename T>
+struct Store {
+  bool adds;
+  bool relu = false;
+  const T* gate = nullptr;
+};
+
+template <typename T>
+HFTA_INLINE void put(Vector<T>& sums, T* to, const T* gate, const Store<T>& how) {
+  if (how.adds) {
+    Vector<T> before;
+    load(before, to);
+    sums += before;
+  }
+  if (how.relu) sums = sums < T(0) ? Vector<T>{} : sums;  // NaN stays
+  if (gate) {
+    Vector<T> open;
+    load(open, gate);
+    sums = open <= T(0) ? Vector<T>{} : sums;
+  }
+  store(to, sums);
+}
+
+/// `out[R, V vectors] (+)= left[R, inner] @ right[inner, V vectors]`.
 template <typename T, int R, int V>
-HFTA_INLINE void tile(const Matrix<T>& left, const T* right, std::int64_t right_row, T* out, std::int64_t out_row, std::int64_t inner, bool adds) {
+HFTA_INLINE void tile(const Matrix<T>& left, const T* right, std::int64_t right_row, T* out, std::int64_t out_row, std::int64_t inner, const Store<T>& how) {
   Vector<T> sums[R][V];
   for (int r = 0; r < R; ++r)
     for (int v = 0; v < V; ++v) sums[r][v] = Vector<T>{};
@@ -39,54 +63,41 @@ HFTA_INLINE void tile(const Matrix<T>& left, const T* right, std::int64_t right_
   }
   for (int r = 0; r < R; ++r)
     for (int v = 0; v < V; ++v) {
-      T* const to = out + r * out_row + v * kNumbers<T>;
-      Vector<T> before{};
-      if (adds) load(before, to);
-      store(to, Vector<T>(before + sums[r][v]));
+      const auto place = r * out_row + v * kNumbers<T>;
+      put<T>(sums[r][v], out + place, how.gate ? how.gate + place : nullptr, how);
     }
 }
 
 template <typename T, int V>
-HFTA_INLINE void rows_of_tiles(Matrix<T> left, const T* right, std::int64_t right_row, T* out, std::int64_t out_row, std::int64_t rows, std::int64_t inner, bool adds) {
-  const auto next = [&](int done) { left.data += done * left.row, out += done * out_row, rows -= done; };
-  while (rows >= kRows) tile<T, kRows, V>(left, right, right_row, out, out_row, inner, adds), next(kRows);
-  if (rows >= 4) tile<T, 4, V>(left, right, right_row, out, out_row, inner, adds), next(4);
-  if (rows >= 2) tile<T, 2, V>(left, right, right_row, out, out_row, inner, adds), next(2);
-  if (rows >= 1) tile<T, 1, V>(left, right, right_row, out, out_row, inner, adds);
+HFTA_INLINE void rows_of_tiles(Matrix<T> left, const T* right, std::int64_t right_row, T* out, std::int64_t out_row, std::int64_t rows, std::int64_t inner, Store<T> how) {
+  const auto next = [&](int done) __attribute__((always_inline)) {
+    left.data += done * left.row, out += done * out_row, rows -= done;
+    if (how.gate) how.gate += done * out_row;
+  };
+  while (rows >= kRows) tile<T, kRows, V>(left, right, right_row, out, out_row, inner, how), next(kRows);
+  if (rows >= 4) tile<T, 4, V>(left, right, right_row, out, out_row, inner, how), next(4);
+  if (rows >= 2) tile<T, 2, V>(left, right, right_row, out, out_row, inner, how), next(2);
+  if (rows >= 1) tile<T, 1, V>(left, right, right_row, out, out_row, inner, how);
 }
 
-/// As above for any number of vectors: `columns` is a multiple of a vector's numbers.
+/// As above for any number of vectors: `columns` is a multiple of a vector's numbers. The sums are done with where the inner axis ends.
 template <typename T>
-HFTA_INLINE void multiply(const Matrix<T>& left, const T* right, std::int64_t right_row, T* out, std::int64_t out_row, const ProductShape& s, bool adds) {
-  for (std::int64_t k = 0; k < s.inner || (k == 0 && !adds); k += kStretch) {
+HFTA_INLINE void multiply(const Matrix<T>& left, const T* right, std::int64_t right_row, T* out, std::int64_t out_row, const ProductShape& s, const Store<T>& last) {
+  for (std::int64_t k = 0; k < s.inner || (k == 0 && !last.adds); k += kStretch) {
     const Matrix<T> part{left.data + k * left.column, left.row, left.column};
     const auto inner = std::min(kStretch, s.inner - k);
     const T* from = right + k * right_row;
+    const bool adds = last.adds || k > 0, ends = k + kStretch >= s.inner;
+    const auto columns_of = [&](auto vectors, std::int64_t column) __attribute__((always_inline)) {
+      const Store<T> how{adds, ends && last.relu, ends && last.gate ? last.gate + column : nullptr};
+      rows_of_tiles<T, decltype(vectors)::value>(part, from + column, right_row, out + column, out_row, s.rows, inner, how);
+    };
     std::int64_t column = 0;
     for (; column + 4 * kNumbers<T> < s.columns || column + kVectors * kNumbers<T> == s.columns; column += kVectors * kNumbers<T>)
-      rows_of_tiles<T, kVectors>(part, from + column, right_row, out + column, out_row, s.rows, inner, adds || k > 0);
-    for (; column + 2 * kNumbers<T> <= s.columns; column += 2 * kNumbers<T>)
-      rows_of_tiles<T, 2>(part, from + column, right_row, out + column, out_row, s.rows, inner, adds || k > 0);
-    for (; column < s.columns; column += kNumbers<T>) rows_of_tiles<T, 1>(part, from + column, right_row, out + column, out_row, s.rows, inner, adds || k > 0);
+      columns_of(std::integral_constant<int, kVectors>(), column);
+    for (; column + 2 * kNumbers<T> <= s.columns; column += 2 * kNumbers<T>) columns_of(std::integral_constant<int, 2>(), column);
+    for (; column < s.columns; column += kNumbers<T>) columns_of(std::integral_constant<int, 1>(), column);
   }
-}
-
-/// Exchanges, between rows `Step` apart, the columns that are `Step` apart.
-template <typename T, int Step, int... J>
-HFTA_INLINE void exchange(Vector<T>& a, Vector<T>& b, std::integer_sequence<int, J...>) {
-  constexpr int N = kNumbers<T>;
-  const auto upper = __builtin_shufflevector(a, b, ((J & Step) ? N + J - Step : J)...);
-  const auto lower = __builtin_shufflevector(a, b, ((J & Step) ? N + J : J + Step)...);
-  a = upper, b = lower;
-}
-
-/// Turns a square of vectors: rows become columns.
-template <typename T, int Step = kNumbers<T> / 2>
-HFTA_INLINE void turn(Vector<T>* square) {
-#pragma GCC unroll 16
-  for (int i = 0; i < kNumbers<T>; ++i)
-    if (!(i & Step)) exchange<T, Step>(square[i], square[i + Step], std::make_integer_sequence<int, kNumbers<T>>());
-  if constexpr (Step > 1) turn<T, Step / 2>(square);
 }
 
 /// `to[j, i] = from[i, j]` for `rows` x `columns`; rows of `to` are padded with zeros to full vectors, if there is room.
@@ -100,7 +111,7 @@ HFTA_INLINE void turn(const T* from, std::int64_t from_row, T* to, std::int64_t 
       if (high == N && wide == N) {
 #pragma GCC unroll 16
         for (std::int64_t r = 0; r < N; ++r) load(square[r], from + (i + r) * from_row + j);
-        turn<T>(square);
+        turn_square<T>(square);
 #pragma GCC unroll 16
         for (std::int64_t c = 0; c < N; ++c) store(to + (j + c) * to_row + i, square[c]);
         continue;
@@ -109,7 +120,7 @@ HFTA_INLINE void turn(const T* from, std::int64_t from_row, T* to, std::int64_t 
         square[r] = Vector<T>{};
         if (r < high) std::memcpy(&square[r], from + (i + r) * from_row + j, static_cast<std::size_t>(wide) * sizeof(T));
       }
-      turn<T>(square);
+      turn_square<T>(square);
       for (std::int64_t c = 0; c < wide; ++c) std::memcpy(to + (j + c) * to_row + i, &square[c], static_cast<std::size_t>(pads ? N : high) * sizeof(T));
     }
 }
@@ -126,39 +137,39 @@ HFTA_INLINE void turn_factor(const Matrix<T>& left, const ProductShape& s, T* tu
 
 /// The right factor is a matrix: vectors along its rows. Columns that fill no vector go through a padded copy.
 template <typename T>
-HFTA_INLINE void by_columns(const Matrix<T>& left, const Matrix<T>& right, const T* bias, T* out, const ProductShape& s) {
+HFTA_INLINE void by_columns(const Matrix<T>& left, const Matrix<T>& right, const Ends<T>& ends, T* out, const ProductShape& s) {
   const auto whole = s.columns / kNumbers<T> * kNumbers<T>, rest = s.columns - whole;
-  if (bias)
-    for (std::int64_t r = 0; r < s.rows; ++r) std::copy(bias, bias + whole, out + r * s.columns);
-  multiply<T>(left, right.data, right.row, out, s.columns, {s.rows, s.inner, whole}, bias != nullptr);
+  for (std::int64_t r = 0; ends.bias && r < s.rows; ++r) std::copy(ends.bias, ends.bias + whole, out + r * s.columns);
+  multiply<T>(left, right.data, right.row, out, s.columns, {s.rows, s.inner, whole}, {ends.bias != nullptr, ends.relu, ends.gate});
   if (rest == 0) return;
-  T* const last = thread_room<T, Room::Columns>((s.inner + s.rows) * kNumbers<T>);
-  T* const sums = last + s.inner * kNumbers<T>;
-  for (std::int64_t k = 0; k < s.inner; ++k) {
+  T* const last = thread_room<T, Room::Columns>((s.inner + 2 * s.rows) * kNumbers<T>);
+  T *const sums = last + s.inner * kNumbers<T>, *const gate = sums + s.rows * kNumbers<T>;
+  const auto pad = [&](const T* from, T* to) __attribute__((always_inline)) {
     Vector<T> row{};
-    std::memcpy(&row, right.data + k * right.row + whole, static_cast<std::size_t>(rest) * sizeof(T));
-    store(last + k * kNumbers<T>, row);
-  }
-  Vector<T> begin{};
-  if (bias) std::memcpy(&begin, bias + whole, static_cast<std::size_t>(rest) * sizeof(T));
-  for (std::int64_t r = 0; r < s.rows; ++r) store(sums + r * kNumbers<T>, begin);
-  multiply<T>(left, last, kNumbers<T>, sums, kNumbers<T>, {s.rows, s.inner, kNumbers<T>}, true);
+    if (from) std::memcpy(&row, from + whole, static_cast<std::size_t>(rest) * sizeof(T));
+    store(to, row);
+  };
+  for (std::int64_t k = 0; k < s.inner; ++k) pad(right.data + k * right.row, last + k * kNumbers<T>);
+  for (std::int64_t r = 0; r < s.rows; ++r) pad(ends.bias, sums + r * kNumbers<T>);
+  for (std::int64_t r = 0; ends.gate && r < s.rows; ++r) pad(ends.gate + r * s.columns, gate + r * kNumbers<T>);
+  multiply<T>(left, last, kNumbers<T>, sums, kNumbers<T>, {s.rows, s.inner, kNumbers<T>}, {true, ends.relu, ends.gate ? gate : nullptr});
   for (std::int64_t r = 0; r < s.rows; ++r) std::memcpy(out + r * s.columns + whole, sums + r * kNumbers<T>, static_cast<std::size_t>(rest) * sizeof(T));
 }
 
 /// The right factor is a transposed matrix: the result is computed transposed, vectors along the left factor's rows.
 template <typename T>
-HFTA_INLINE void by_rows(const Matrix<T>& right, const T* turned, const T* bias, T* out, const ProductShape& s) {
+HFTA_INLINE void by_rows(const Matrix<T>& right, const T* turned, const Ends<T>& ends, T* out, const ProductShape& s) {
   const auto padded = rounded_up(s.rows, kNumbers<T>);
   T* const sums = thread_room<T, Room::Sums>(s.columns * padded);
-  for (std::int64_t c = 0; bias && c < s.columns; ++c) std::fill(sums + c * padded, sums + (c + 1) * padded, bias[c]);
-  multiply<T>({right.data, right.column, 1}, turned, padded, sums, padded, {s.columns, s.inner, padded}, bias != nullptr);
+  for (std::int64_t c = 0; ends.bias && c < s.columns; ++c) std::fill(sums + c * padded, sums + (c + 1) * padded, ends.bias[c]);
+  multiply<T>({right.data, right.column, 1}, turned, padded, sums, padded, {s.columns, s.inner, padded}, {ends.bias != nullptr, ends.relu});
   turn<T>(sums, padded, out, s.columns, s.columns, s.rows, false);
+  for (std::int64_t i = 0; ends.gate && i < s.rows * s.columns; ++i) out[i] = ends.gate[i] <= T(0) ? T(0) : out[i];
 }
 
 template <typename T>
-HFTA_INLINE void run(const Matrix<T>& left, const Matrix<T>& right, const T* turned, const T* bias, T* out, const ProductShape& s) {
-  right.row == 1 && turned ? by_rows(right, turned, bias, out, s) : by_columns(left, right, bias, out, s);
+HFTA_INLINE void run(const Matrix<T>& left, const Matrix<T>& right, const T* turned, const Ends<T>& ends, T* out, const ProductShape& s) {
+  right.row == 1 && turned ? by_rows(right, turned, ends, out, s) : by_columns(left, right, ends, out, s);
 }
 
 }  // namespace
@@ -173,13 +184,13 @@ HFTA_VECTOR_TARGETS
 void turn_left(const Matrix<double>& left, const ProductShape& shape, double* turned) { turn_factor(left, shape, turned); }
 
 HFTA_VECTOR_TARGETS
-void unpacked_product(const Matrix<float>& left, const Matrix<float>& right, const float* turned, const float* bias, float* out, const ProductShape& shape) {
-  run(left, right, turned, bias, out, shape);
+void unpacked_product(const Matrix<float>& left, const Matrix<float>& right, const float* turned, const Ends<float>& ends, float* out, const ProductShape& shape) {
+  run(left, right, turned, ends, out, shape);
 }
 
 HFTA_VECTOR_TARGETS
-void unpacked_product(const Matrix<double>& left, const Matrix<double>& right, const double* turned, const double* bias, double* out, const ProductShape& shape) {
-  run(left, right, turned, bias, out, shape);
+void unpacked_product(const Matrix<double>& left, const Matrix<double>& right, const double* turned, const Ends<double>& ends, double* out, const ProductShape& shape) {
+  run(left, right, turned, ends, out, shape);
 }
 
 }  // namespace hfta::ops

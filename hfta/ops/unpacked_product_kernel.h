@@ -25,12 +25,20 @@ void turn_left(const Matrix<float>& left, const ProductShape& shape, float* turn
 void turn_left(const Matrix<double>& left, const ProductShape& shape, double* turned);
 /// @}
 
-/// `out[rows, columns] = left @ right (+ bias[columns])`, contiguous, without rearranging the larger factor first as products for large
+/// What a product's sums begin with and what becomes of them.
+template <typename T>
+struct Ends {
+  const T* bias = nullptr;  ///< `[columns]`, added.
+  const T* gate = nullptr;  ///< `[rows, columns]`, contiguous: sums become zero where it is not positive.
+  bool relu = false;        ///< Negative sums become zero.
+};
+
+/// `out[rows, columns] = left @ right`, contiguous, without rearranging the larger factor first as products for large
 /// matrices do: faster where there are few rows (a batch) for each weight.
 /// @param right one of its strides is 1.  @param turned the left factor turned, where `right.row == 1`; else unused.
 /// @{
-void unpacked_product(const Matrix<float>& left, const Matrix<float>& right, const float* turned, const float* bias, float* out, const ProductShape& shape);
-void unpacked_product(const Matrix<double>& left, const Matrix<double>& right, const double* turned, const double* bias, double* out, const ProductShape& shape);
+void unpacked_product(const Matrix<float>& left, const Matrix<float>& right, const float* turned, const Ends<float>& ends, float* out, const ProductShape& shape);
+void unpacked_product(const Matrix<double>& left, const Matrix<double>& right, const double* turned, const Ends<double>& ends, double* out, const ProductShape& shape);
 /// @}
 
 }  // namespace hfta::ops

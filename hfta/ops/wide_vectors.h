@@ -9,6 +9,11 @@
 
 #define HFTA_INLINE [[gnu::always_inline]] inline
 
+// Functions that return vectors are inlined: how a call would pass them does not matter.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wpsabi"
+#endif
+
 namespace hfta::ops {
 
 /// As many numbers as fill the widest vector.

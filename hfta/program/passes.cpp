@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::int64_t kAlignment = 64;
 
-/// Keeps the marked nodes; a node that rewinds to an earlier one follows it to its new place.
+}  // namespace
+
 Program keeping(Program program, const std::vector<bool>& keep) {
   std::vector<std::int32_t> place(program.nodes.size(), -1);
   std::vector<Node> nodes;
@@ -23,8 +24,6 @@ Program keeping(Program program, const std::vector<bool>& keep) {
   program.nodes = std::move(nodes);
   return program;
 }
-
-}  // namespace
 
 Program without_views(Program program) {
   std::vector<bool> keep;

@@ -4,6 +4,9 @@
 
 namespace hfta::program {
 
+/// The marked nodes; a node that rewinds to an earlier one follows it to its new place.
+Program keeping(Program program, const std::vector<bool>& keep);
+
 /// Drops nodes that only make views or provide memory: values are views of memory already, so these say nothing more.
 Program without_views(Program program);
 

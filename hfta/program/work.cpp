@@ -35,8 +35,8 @@ double convolution_flops(const Value* outputs, const Value* weight, double passe
 
 double flops_of(const Program& program, const Node& node) {
   const std::string_view name = node.op.schema().name();
-  if (name == "aten::mm" || name == "aten::bmm" || name == "aten::mv" || name == "aten::dot") return product_flops(program, node, 0);
-  if (name == "aten::addmm" || name == "aten::baddbmm" || name == "aten::addmv") return product_flops(program, node, 1);
+  if (name == "aten::mm" || name == "aten::bmm" || name == "aten::mv" || name == "aten::dot" || name == "hfta::mm_gated") return product_flops(program, node, 0);
+  if (name == "aten::addmm" || name == "aten::baddbmm" || name == "aten::addmv" || name == "hfta::addmm_relu") return product_flops(program, node, 1);
   if (name == "aten::convolution" && node.outputs.size() == 1)
     return convolution_flops(value_of(program, node.outputs[0]), value_of(program, node.inputs[1]), 1);
   if (name == "aten::convolution_backward") {

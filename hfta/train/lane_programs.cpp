@@ -5,6 +5,7 @@
 #include "hfta/base/error.h"
 #include "hfta/base/generator.h"
 #include "hfta/lanes/compare.h"
+#include "hfta/lanes/merge.h"
 #include "hfta/program/passes.h"
 #include "hfta/program/recorder.h"
 #include "hfta/train/recorded_function.h"
@@ -86,6 +87,11 @@ void place(LanePrograms& lanes, std::shared_ptr<const Program> program, std::vec
   lanes.programs.push_back(std::move(program));
 }
 
+Program with_merges(Program program, const RecordOptions& options) {
+  program = program::without_dead_nodes(std::move(program));
+  return options.merges ? lanes::merged(std::move(program)) : program;
+}
+
 }  // namespace
 
 LanePrograms record_lanes(const Slots& slots, const LaneFunction& function, std::span<const Input> inputs, const RecordOptions& options) {
@@ -95,7 +101,7 @@ LanePrograms record_lanes(const Slots& slots, const LaneFunction& function, std:
     auto recording = record_lane(slots, function, lane, inputs);
     if (lane == 0 && !options.freeze_captured && !recording.captured.empty()) check_captured(recording, record_lane(slots, function, lane, inputs), options);
     recording.captured.clear();
-    place(lanes, std::make_shared<const Program>(program::without_dead_nodes(std::move(recording.program))), structures);
+    place(lanes, std::make_shared<const Program>(with_merges(std::move(recording.program), options)), structures);
   }
   return lanes;
 }

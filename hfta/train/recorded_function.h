@@ -23,6 +23,8 @@ struct RecordOptions {
   bool freeze_captured = false;
   /// Recordings kept, one per shape of the inputs; the least recently used is dropped.
   std::size_t limit = 8;
+  /// Operators that a kernel computes together become one (`lanes/merge.h`); false keeps each as it was recorded.
+  bool merges = true;
   /// What else the function depends on, as a text: recordings are kept for each, as for each shape of the inputs.
   std::function<std::string()> context{};
   /// A name for a tensor that was captured ("the closure's mask"), for the refusal; empty: none is known.

@@ -103,6 +103,15 @@ TEST_P(ProductTest, UnpackedProductsEqualTheLanesAlone) {
   }
 }
 
+TEST_P(ProductTest, ActivatedProductsEqualTheLanesAlone) {
+  for (const auto& [n, k, m] : std::vector<std::array<std::int64_t, 3>>{{1, 1, 1}, {16, 32, 48}, {17, 5, 33}, {32, 140, 10}, {7, 130, 70}})
+    for (const auto& right : {transposed(k, m), lane({k, m})}) {
+      EXPECT_THAT(expect_lanes_equal_alone("hfta::addmm_relu", lanes(), {lane({m}), lane({n, k}), right, same(1), same(1)}), Contains("unpacked")) << n << ' ' << k << ' ' << m;
+      for (const auto& gate : {shared({n, m}), lane({n, m})})
+        EXPECT_THAT(expect_lanes_equal_alone("hfta::mm_gated", lanes(), {lane({n, k}), right, gate}), Contains("unpacked")) << n << ' ' << k << ' ' << m;
+    }
+}
+
 TEST(ProductRulesTest, UnpackedProductsKeepANaNInItsLane) {
   auto left = torch::randn({3, 5, 9}), right = torch::randn({3, 7, 9});
   left[1][4][8] = std::numeric_limits<float>::quiet_NaN();

@@ -1,0 +1,45 @@
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/threshold_backward.h>
+#include <torch/library.h>
+
+#include "hfta/ops/arguments.h"
+#include "hfta/ops/register.h"
+
+// What `lanes::merged` makes of a few operators of one lane, where a kernel of ours computes them together. By themselves they are what they
+// were made of.
+
+namespace hfta::ops {
+namespace {
+
+using at::Tensor;
+
+Tensor addmm_relu(const Tensor& self, const Tensor& left, const Tensor& right, const at::Scalar& beta, const at::Scalar& alpha) {
+  return at::relu(at::addmm(self, left, right, beta, alpha));
+}
+
+Tensor mm_gated(const Tensor& left, const Tensor& right, const Tensor& gate) { return at::threshold_backward(at::mm(left, right), gate, 0); }
+
+/// `(Tensor logits, Tensor target, Tensor? weight, int reduction, int ignore_index)`
+std::optional<std::vector<LaneValue>> cross_entropy(const RuleContext& context, std::span<const LaneValue> values) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("hfta::cross_entropy", "")
+                             .typed<std::tuple<Tensor, Tensor, Tensor>(const Tensor&, const Tensor&, const std::optional<Tensor>&, std::int64_t, std::int64_t)>();
+  const Arguments arguments(context, values);
+  std::optional<Tensor> weight;
+  if (arguments.tensor(2)) weight = arguments.lanes_first(2);
+  const auto [loss, total, gradient] = op.call(arguments.lanes_first(0), arguments.lanes_first(1), weight, arguments.plain(3).toInt(), arguments.plain(4).toInt());
+  return std::vector<LaneValue>{LaneTensor{loss, 0}, LaneTensor{total, 0}, LaneTensor{gradient, 0}};
+}
+
+}  // namespace
+
+void register_merged_rules() { add_rules({"hfta::cross_entropy", {{"fused", cross_entropy, true}}}); }
+
+}  // namespace hfta::ops
+
+TORCH_LIBRARY_FRAGMENT(hfta, library) {
+  library.def("addmm_relu(Tensor self, Tensor mat1, Tensor mat2, Scalar beta, Scalar alpha) -> Tensor", TORCH_FN(hfta::ops::addmm_relu));
+  library.def("mm_gated(Tensor self, Tensor mat2, Tensor gate) -> Tensor", TORCH_FN(hfta::ops::mm_gated));
+}

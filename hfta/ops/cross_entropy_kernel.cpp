@@ -115,7 +115,7 @@ Outputs cross_entropy_out(const Tensor& given, const Tensor& target, const std::
                           Tensor& total_weight, Tensor& gradient) {
   const auto logits = given.contiguous();
   const auto lanes = logits.dim() == 3 ? logits.size(0) : 1, samples = logits.size(-2), classes = logits.size(-1);
-  TORCH_CHECK(classes <= kMostClasses, "hfta::cross_entropy: expected at most ", kMostClasses, " classes, got ", classes);
+  TORCH_CHECK(classes <= kMostClasses, "hfta::cross_entropy_rows: expected at most ", kMostClasses, " classes, got ", classes);
   const auto of_classes = weight && weight->defined() ? std::optional(weight->contiguous()) : std::nullopt;
   const auto run = [&]<typename T>(T) {
     T *losses = loss.mutable_data_ptr<T>(), *totals = total_weight.mutable_data_ptr<T>();
@@ -146,10 +146,10 @@ std::tuple<Tensor, Tensor, Tensor> cross_entropy_new(const Tensor& logits, const
 TORCH_LIBRARY_FRAGMENT(hfta, library) {
   // Logits `[N, C]` or `[lanes, N, C]` of at most kMostClasses classes; target `[N]` or `[lanes, N]`, weight `[C]` or `[lanes, C]`.
   // The loss (mean or sum) and the weights' sum `[]` or `[lanes]`, and the loss's gradient by the logits.
-  library.def("cross_entropy(Tensor logits, Tensor target, Tensor? weight, int reduction, int ignore_index) -> (Tensor loss, Tensor total_weight, Tensor gradient)");
+  library.def("cross_entropy_rows(Tensor logits, Tensor target, Tensor? weight, int reduction, int ignore_index) -> (Tensor loss, Tensor total_weight, Tensor gradient)");
   library.def(
-      "cross_entropy.out(Tensor logits, Tensor target, Tensor? weight, int reduction, int ignore_index, *, Tensor(a!) loss, Tensor(b!) total_weight, Tensor(c!) gradient) "
+      "cross_entropy_rows.out(Tensor logits, Tensor target, Tensor? weight, int reduction, int ignore_index, *, Tensor(a!) loss, Tensor(b!) total_weight, Tensor(c!) gradient) "
       "-> (Tensor(a!), Tensor(b!), Tensor(c!))");
-  library.impl("cross_entropy", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::cross_entropy_new));
-  library.impl("cross_entropy.out", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::cross_entropy_out));
+  library.impl("cross_entropy_rows", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::cross_entropy_new));
+  library.impl("cross_entropy_rows.out", c10::DispatchKey::CPU, TORCH_FN(hfta::ops::cross_entropy_out));
 }

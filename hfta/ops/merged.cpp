@@ -1,5 +1,10 @@
+#include <ATen/ops/_log_softmax.h>
+#include <ATen/ops/_log_softmax_backward_data.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/nll_loss_backward.h>
+#include <ATen/ops/nll_loss_forward.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/threshold_backward.h>
 #include <torch/library.h>
@@ -21,10 +26,18 @@ Tensor addmm_relu(const Tensor& self, const Tensor& left, const Tensor& right, c
 
 Tensor mm_gated(const Tensor& left, const Tensor& right, const Tensor& gate) { return at::threshold_backward(at::mm(left, right), gate, 0); }
 
+std::tuple<Tensor, Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& target, const std::optional<Tensor>& weight, std::int64_t reduction,
+                                                 std::int64_t ignore_index) {
+  const auto logs = at::_log_softmax(logits, 1, false);
+  const auto [loss, total] = at::nll_loss_forward(logs, target, weight, reduction, ignore_index);
+  const auto of_logs = at::nll_loss_backward(at::ones_like(loss), logs, target, weight, reduction, ignore_index, total);
+  return {loss, total, at::_log_softmax_backward_data(of_logs, logs, 1, logits.scalar_type())};
+}
+
 /// `(Tensor logits, Tensor target, Tensor? weight, int reduction, int ignore_index)`
-std::optional<std::vector<LaneValue>> cross_entropy(const RuleContext& context, std::span<const LaneValue> values) {
+std::optional<std::vector<LaneValue>> cross_entropy_rule(const RuleContext& context, std::span<const LaneValue> values) {
   static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("hfta::cross_entropy", "")
+                             .findSchemaOrThrow("hfta::cross_entropy_rows", "")
                              .typed<std::tuple<Tensor, Tensor, Tensor>(const Tensor&, const Tensor&, const std::optional<Tensor>&, std::int64_t, std::int64_t)>();
   const Arguments arguments(context, values);
   std::optional<Tensor> weight;
@@ -35,11 +48,13 @@ std::optional<std::vector<LaneValue>> cross_entropy(const RuleContext& context, 
 
 }  // namespace
 
-void register_merged_rules() { add_rules({"hfta::cross_entropy", {{"fused", cross_entropy, true}}}); }
+void register_merged_rules() { add_rules({"hfta::cross_entropy", {{"fused", cross_entropy_rule, true}}}); }
 
 }  // namespace hfta::ops
 
 TORCH_LIBRARY_FRAGMENT(hfta, library) {
+  library.def("cross_entropy(Tensor logits, Tensor target, Tensor? weight, int reduction, int ignore_index) -> (Tensor loss, Tensor total_weight, Tensor gradient)",
+              TORCH_FN(hfta::ops::cross_entropy));
   library.def("addmm_relu(Tensor self, Tensor mat1, Tensor mat2, Scalar beta, Scalar alpha) -> Tensor", TORCH_FN(hfta::ops::addmm_relu));
   library.def("mm_gated(Tensor self, Tensor mat2, Tensor gate) -> Tensor", TORCH_FN(hfta::ops::mm_gated));
 }

@@ -39,6 +39,20 @@ TEST_P(NllLossTest, RowsOfClassesEqualTheLanesAlone) {
   check("aten::nll_loss", {1, 5}, {1});
 }
 
+/// The kernel that gives the gradient too, beside LibTorch's operators; an infinite and a NaN logit stay in their samples.
+TEST_P(NllLossTest, ALossWithItsGradientEqualsTheLanesAlone) {
+  if (reduction_ == at::Reduction::None) return;
+  const auto logits = stacked({37, 5}) * 3, target = targets({37}, 2), weight = torch::rand({lanes_, 5}, options_) + 0.1;
+  auto spoiled = logits.clone();
+  spoiled.select(1, 3).select(1, 0).fill_(std::nan(""));
+  spoiled.select(1, 20).select(1, 1).fill_(-std::numeric_limits<double>::infinity());
+  for (const auto& x : {per_lane(logits), per_lane_at(logits, 2), shared(logits[0]), per_lane(spoiled)})
+    for (const auto& t : {per_lane(target), shared(target[0])})
+      for (const auto& w : {plain(c10::IValue()), per_lane(weight), shared(weight[0])})
+        EXPECT_EQ(check_rule("hfta::cross_entropy", "", lanes_, {x, t, w, plain(reduction_), plain(2)}, {.factor = 10}).size(), 1);
+  check_rule("hfta::cross_entropy", "", lanes_, {per_lane(logits), per_lane(torch::full_like(target, 2)), plain(c10::IValue()), plain(reduction_), plain(2)});
+}
+
 TEST_P(NllLossTest, OneSampleWithoutBatchEqualsTheLanesAlone) { check("aten::nll_loss", {5}, {}); }
 
 TEST_P(NllLossTest, ImagesOfClassesEqualTheLanesAlone) { check("aten::nll_loss2d", {3, 5, 2, 4}, {3, 2, 4}); }

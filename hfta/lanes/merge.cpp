@@ -20,15 +20,6 @@ using program::ValueId;
 
 c10::OperatorHandle operator_named(const char* name) { return c10::Dispatcher::singleton().findSchemaOrThrow(name, ""); }
 
-bool is_contiguous(const Value& value) {
-  std::int64_t expected = 1;
-  for (std::size_t d = value.sizes.size(); d-- > 0;) {
-    if (value.sizes[d] != 1 && value.strides[d] != expected) return false;
-    expected *= value.sizes[d];
-  }
-  return true;
-}
-
 class Merger {
  public:
   explicit Merger(Program program) : program_(std::move(program)), keep_(program_.nodes.size(), true), readers_(program_.memories.size()), writers_(program_.memories.size()) {
@@ -44,10 +35,7 @@ class Merger {
   }
 
   Program run() {
-    for (std::size_t i = 0; i < program_.nodes.size(); ++i) {
-      if (!keep_[i] || merge_classifier(i) || merge_relu(i)) continue;
-      merge_gate(i);
-    }
+    for (std::size_t i = 0; i < program_.nodes.size(); ++i) merge_classifier(i) || merge_relu(i) || merge_gate(i);
     return program::keeping(std::move(program_), keep_);
   }
 
@@ -76,17 +64,25 @@ class Merger {
     return program_.memories[m].origin == program::Origin::Made && writers_[m] == std::vector{node} && std::equal(readers_[m].begin(), readers_[m].end(), readers.begin(), readers.end());
   }
 
-  /// The nodes that read the value's memory, one of each name in this order; nothing where others do.
+  /// The nodes that read what `node` alone made, one of each name in this order; nothing where others do.
   template <std::size_t N>
-  std::optional<std::array<std::size_t, N>> readers(ValueId id, const std::array<std::string_view, N>& names) const {
-    const auto& of = readers_[static_cast<std::size_t>(memory_of(id))];
-    if (of.size() != N) return std::nullopt;
+  std::optional<std::array<std::size_t, N>> readers(ValueId id, std::size_t node, const std::array<std::string_view, N>& names) const {
+    const auto m = static_cast<std::size_t>(memory_of(id));
+    const auto& of = readers_[m];
+    if (program_.memories[m].origin != program::Origin::Made || writers_[m] != std::vector{node} || of.size() != N) return std::nullopt;
     std::array<std::size_t, N> nodes;
     for (std::size_t k = 0; k < N; ++k) {
       if (of[k] >= program_.nodes.size() || !is(of[k], names[k])) return std::nullopt;
       nodes[k] = of[k];
     }
     return nodes;
+  }
+
+  /// The node of this name that alone reads the node's result, as its first argument.
+  std::optional<std::size_t> taker(std::size_t node, std::string_view name) const {
+    const auto made = output(node, 0);
+    const auto users = made ? readers<1>(*made, node, {name}) : std::nullopt;
+    return users && input((*users)[0], 0) == made ? std::optional((*users)[0]) : std::nullopt;
   }
 
   /// No node in between writes what the argument reads.
@@ -100,9 +96,7 @@ class Merger {
 
   void replace(std::size_t node, const char* op, std::vector<Argument> inputs, std::vector<Argument> outputs, std::initializer_list<std::size_t> dropped) {
     for (const auto other : dropped) keep_[other] = false;
-    auto& merged = program_.nodes[node];
-    merged = Node{operator_named(op), std::move(inputs), std::move(outputs), false, std::nullopt};
-    keep_[node] = true;
+    program_.nodes[node] = Node{operator_named(op), std::move(inputs), std::move(outputs), false, std::nullopt};
   }
 
   /// Rows of few classes on the CPU, whose loss is a mean or a sum that is differentiated as it is.
@@ -110,13 +104,13 @@ class Merger {
     if (!is(i, "aten::_log_softmax")) return false;
     const auto logits = input(i, 0), logs = output(i, 0);
     if (!logits || !logs || !takes_classes(*logits, program_.nodes[i].inputs[1], *logs)) return false;
-    const auto users = readers<3>(*logs, {"aten::nll_loss_forward", "aten::nll_loss_backward", "aten::_log_softmax_backward_data"});
-    if (!users || !is_between(*logs, i, {(*users)[0], (*users)[1], (*users)[2]})) return false;
+    const auto users = readers<3>(*logs, i, {"aten::nll_loss_forward", "aten::nll_loss_backward", "aten::_log_softmax_backward_data"});
+    if (!users) return false;
     const auto [forward, backward, last] = *users;
     const auto &loss = program_.nodes[forward], &gradient = program_.nodes[backward];
     const auto target = input(forward, 1), seed = input(backward, 0), of_logs = output(backward, 0), result = output(last, 0), total = output(forward, 1);
     if (!target || !seed || !of_logs || !result || !total || value(*target).dtype != at::kLong || value(*target).sizes.size() != 1) return false;
-    if (std::get<c10::IValue>(loss.inputs[3]).toInt() == at::Reduction::None || !is_contiguous(value(*result))) return false;
+    if (std::get<c10::IValue>(loss.inputs[3]).toInt() == at::Reduction::None || !value(*result).is_contiguous()) return false;
     for (std::size_t k = 1; k < 5; ++k)
       if (!(loss.inputs[k] == gradient.inputs[k + 1])) return false;
     if (input(backward, 6) != total || input(last, 0) != of_logs || !is_between(*of_logs, backward, {last}) || !is_between(*total, forward, {backward})) return false;
@@ -137,25 +131,22 @@ class Merger {
 
   bool merge_relu(std::size_t i) {
     if (!is(i, "aten::addmm")) return false;
-    const auto sums = output(i, 0);
-    const auto users = sums ? readers<1>(*sums, {"aten::relu"}) : std::nullopt;
-    if (!users || !is_between(*sums, i, {(*users)[0]}) || input((*users)[0], 0) != sums) return false;
-    replace(i, "hfta::addmm_relu", program_.nodes[i].inputs, program_.nodes[(*users)[0]].outputs, {(*users)[0]});
+    const auto relu = taker(i, "aten::relu");
+    if (!relu) return false;
+    replace(i, "hfta::addmm_relu", program_.nodes[i].inputs, program_.nodes[*relu].outputs, {*relu});
     return true;
   }
 
   bool merge_gate(std::size_t i) {
     if (!is(i, "aten::mm")) return false;
-    const auto sums = output(i, 0);
-    const auto users = sums ? readers<1>(*sums, {"aten::threshold_backward"}) : std::nullopt;
-    if (!users || !is_between(*sums, i, {(*users)[0]}) || input((*users)[0], 0) != sums) return false;
-    const auto gated = (*users)[0];
-    const auto gate = input(gated, 1);
-    const auto* threshold = std::get_if<c10::IValue>(&program_.nodes[gated].inputs[2]);
+    const auto gated = taker(i, "aten::threshold_backward");
+    if (!gated) return false;
+    const auto sums = output(i, 0), gate = input(*gated, 1);
+    const auto* threshold = std::get_if<c10::IValue>(&program_.nodes[*gated].inputs[2]);
     if (!gate || !threshold || threshold->toScalar().toDouble() != 0 || value(*gate).sizes != value(*sums).sizes || value(*gate).dtype != value(*sums).dtype) return false;
     for (const auto& argument : program_.nodes[i].inputs)
-      if (!stays(argument, i, gated)) return false;
-    replace(gated, "hfta::mm_gated", {program_.nodes[i].inputs[0], program_.nodes[i].inputs[1], *gate}, program_.nodes[gated].outputs, {i});
+      if (!stays(argument, i, *gated)) return false;
+    replace(*gated, "hfta::mm_gated", {program_.nodes[i].inputs[0], program_.nodes[i].inputs[1], *gate}, program_.nodes[*gated].outputs, {i});
     return true;
   }
 

@@ -30,20 +30,11 @@ struct BelowEverything {
                            c10::DispatchKey::FuncTorchBatchedDecomposition})};
 };
 
-bool is_contiguous(const Value& value) {
-  std::int64_t expected = 1;
-  for (std::size_t d = value.sizes.size(); d-- > 0;) {
-    if (value.sizes[d] != 1 && value.strides[d] != expected) return false;
-    expected *= value.sizes[d];
-  }
-  return true;
-}
-
 /// LibTorch's `out` kernel of batch norm adds to the statistics that are in the given memory, unless its input is contiguous.
 bool reads_what_it_is_given(const Program& program, const Node& node) {
   if (node.op.schema().name() != "aten::native_batch_norm") return false;
   const auto& input = program.values[std::get<ValueId>(node.inputs[0])];
-  return !is_contiguous(input) && !c10::is_channels_last_strides_2d(input.sizes, input.strides) && !c10::is_channels_last_strides_3d(input.sizes, input.strides);
+  return !input.is_contiguous() && !c10::is_channels_last_strides_2d(input.sizes, input.strides) && !c10::is_channels_last_strides_3d(input.sizes, input.strides);
 }
 
 /// A result that the operator hands out and whose memory is taken over.

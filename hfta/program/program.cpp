@@ -73,6 +73,15 @@ std::int64_t Value::numel() const {
   return count;
 }
 
+bool Value::is_contiguous() const {
+  std::int64_t expected = 1;
+  for (std::size_t d = sizes.size(); d-- > 0;) {
+    if (sizes[d] != 1 && strides[d] != expected) return false;
+    expected *= sizes[d];
+  }
+  return true;
+}
+
 std::vector<std::size_t> written_inputs(const c10::OperatorHandle& op, const std::vector<Argument>& inputs) {
   std::vector<std::size_t> written;
   const auto& arguments = op.schema().arguments();

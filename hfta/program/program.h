@@ -42,6 +42,7 @@ struct Value {
 
   auto operator<=>(const Value&) const = default;
   std::int64_t numel() const;
+  bool is_contiguous() const;
 };
 using ValueId = std::int32_t;
 

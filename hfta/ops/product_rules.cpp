@@ -40,34 +40,35 @@ std::optional<ProductAddend> addend(const Arguments& arguments, std::size_t firs
   return ProductAddend{*tensor, *beta, *alpha};
 }
 
-/// aten::mm(left, right), aten::bmm(left, right)
-Results plain_product(const Arguments& arguments, std::int64_t lanes, ProductLowering lowering) {
+/// `(left, right, ...)`
+Results product_activated(const Arguments& arguments, std::int64_t lanes, ProductLowering lowering, const ProductActivation& activation) {
   const auto left = arguments.tensor(0), right = arguments.tensor(1);
   if (!left || !right) return std::nullopt;
-  return results(product(*left, *right, lanes, lowering));
+  return results(product(*left, *right, lanes, lowering, std::nullopt, activation));
 }
 
-/// aten::addmm(self, left, right, beta, alpha), aten::baddbmm
-Results added_product(const Arguments& arguments, std::int64_t lanes, ProductLowering lowering) {
+/// `(self, left, right, beta, alpha)`
+Results added_product_activated(const Arguments& arguments, std::int64_t lanes, ProductLowering lowering, const ProductActivation& activation) {
   const auto left = arguments.tensor(1), right = arguments.tensor(2);
   const auto added = addend(arguments, 3);
   if (!left || !right || !added) return std::nullopt;
-  return results(product(*left, *right, lanes, lowering, added));
+  return results(product(*left, *right, lanes, lowering, added, activation));
 }
+
+/// aten::mm(left, right), aten::bmm(left, right)
+Results plain_product(const Arguments& arguments, std::int64_t lanes, ProductLowering lowering) { return product_activated(arguments, lanes, lowering, {}); }
+
+/// aten::addmm(self, left, right, beta, alpha), aten::baddbmm
+Results added_product(const Arguments& arguments, std::int64_t lanes, ProductLowering lowering) { return added_product_activated(arguments, lanes, lowering, {}); }
 
 /// hfta::addmm_relu(self, left, right, beta, alpha)
 Results rectified_product(const Arguments& arguments, std::int64_t lanes, ProductLowering lowering) {
-  const auto left = arguments.tensor(1), right = arguments.tensor(2);
-  const auto added = addend(arguments, 3);
-  if (!left || !right || !added) return std::nullopt;
-  return results(product(*left, *right, lanes, lowering, added, {.relu = true, .gate = {}}));
+  return added_product_activated(arguments, lanes, lowering, {.relu = true, .gate = {}});
 }
 
 /// hfta::mm_gated(left, right, gate)
 Results gated_product(const Arguments& arguments, std::int64_t lanes, ProductLowering lowering) {
-  const auto left = arguments.tensor(0), right = arguments.tensor(1);
-  if (!left || !right) return std::nullopt;
-  return results(product(*left, *right, lanes, lowering, std::nullopt, {.gate = arguments.required(2)}));
+  return product_activated(arguments, lanes, lowering, {.gate = arguments.required(2)});
 }
 
 /// aten::mv(matrix, vector)

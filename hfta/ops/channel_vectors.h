@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "hfta/ops/wide_vectors.h"
+#include "hfta/ops/vector_square.h"
 
 // Between planes `[channel, height, width]` and bands of pixels with sixteen channels a vector `[row, column, 16]`, for kernels that work along
 // channels. Inlined into functions that are compiled for several processors.
@@ -13,35 +13,8 @@ namespace hfta::ops {
 
 /// Sixteen numbers.
 using Lanes16 = Wide<float>::Vector;
-typedef std::int32_t Places16 __attribute__((vector_size(64)));  // NOLINT(modernize-use-using)
 
 constexpr std::int64_t kVector = 16;
-
-/// Makes rows of columns in registers: pairs, then fours, then quarters of vectors change places.
-HFTA_INLINE void transpose(Lanes16 (&r)[16]) {
-  constexpr Places16 kLow1{0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29}, kHigh1{2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31};
-  constexpr Places16 kLow2{0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29}, kHigh2{2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31};
-  constexpr Places16 kEven{0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27}, kOdd{4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31};
-  Lanes16 t[16];
-  for (int i = 0; i < 16; i += 2) {
-    t[i] = __builtin_shuffle(r[i], r[i + 1], kLow1);
-    t[i + 1] = __builtin_shuffle(r[i], r[i + 1], kHigh1);
-  }
-  for (int i = 0; i < 16; i += 4)
-    for (int j = 0; j < 2; ++j) {
-      r[i + 2 * j] = __builtin_shuffle(t[i + j], t[i + j + 2], kLow2);
-      r[i + 2 * j + 1] = __builtin_shuffle(t[i + j], t[i + j + 2], kHigh2);
-    }
-  for (int i = 0; i < 4; ++i)
-    for (int half = 0; half < 16; half += 8) {
-      t[half + i] = __builtin_shuffle(r[half + i], r[half + i + 4], kEven);
-      t[half + i + 4] = __builtin_shuffle(r[half + i], r[half + i + 4], kOdd);
-    }
-  for (int i = 0; i < 8; ++i) {
-    r[i] = __builtin_shuffle(t[i], t[i + 8], kEven);
-    r[i + 8] = __builtin_shuffle(t[i], t[i + 8], kOdd);
-  }
-}
 
 /// Up to sixteen channels of an image, and the rows of it that a band holds.
 struct Band {
@@ -60,7 +33,7 @@ HFTA_INLINE void load_pixels(const float* from, std::int64_t plane, std::int64_t
       if (c < channels) std::memcpy(&pixels[c], from + c * plane, static_cast<std::size_t>(count) * sizeof(float));
     }
   }
-  transpose(pixels);
+  turn_square<float>(pixels);
 }
 
 /// Writes the rows of an image `planes` into `band`, whose columns beside the image must be zero already.
@@ -95,7 +68,7 @@ HFTA_INLINE void empty_band(const float* band, float* planes, const Band& b) {
       from += kVector;
       if (++column == b.width) column = 0, from += (b.stride - b.width) * kVector;
     }
-    transpose(pixels);
+    turn_square<float>(pixels);
     auto* to = planes + p;
     if (b.channels == kVector && count == kVector) {
       for (int c = 0; c < 16; ++c) store(to + c * b.height * b.width, pixels[c]);

@@ -125,7 +125,7 @@ HFTA_INLINE void load_kernels(const float* from, std::int64_t row, std::int64_t 
       if (i < count) std::memcpy(&g[i], from + i * row, kTaps * sizeof(float));
     }
   }
-  transpose(g);
+  turn_square<float>(g);
 }
 
 HFTA_VECTOR_TARGETS
@@ -171,7 +171,7 @@ void panel_to_weights(const float* sums, float* grad_weight, const Panel& panel,
     for (auto o = panel.first; o < std::min(panel.first + panel.width, s.outputs); o += kVector) {
       Lanes16 g[16];
       transform_weight_gradient(sums + c * panel.width + o - panel.first, panel.step, g);
-      transpose(g);
+      turn_square<float>(g);
       const auto count = std::min(kVector, s.outputs - o);
       for (std::int64_t i = 0; i < count; ++i) std::memcpy(grad_weight + ((o + i) * s.channels + c) * kTaps, &g[i], kTaps * sizeof(float));
     }

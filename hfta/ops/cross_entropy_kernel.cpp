@@ -8,6 +8,7 @@
 #include <optional>
 #include <tuple>
 
+#include "hfta/ops/lane_tensor.h"
 #include "hfta/ops/turned_rows.h"
 #include "hfta/ops/vector_math.h"
 
@@ -103,12 +104,6 @@ HFTA_INLINE std::pair<double, double> run_lane(const Classifier<T>& of) {
 HFTA_VECTOR_TARGETS std::pair<double, double> cross_entropy_of(const Classifier<float>& of) { return run_lane(of); }
 HFTA_VECTOR_TARGETS std::pair<double, double> cross_entropy_of(const Classifier<double>& of) { return run_lane(of); }
 
-/// Of the lane, from a tensor with lanes first or one that all share.
-template <typename T>
-const T* row_of(const Tensor& tensor, std::int64_t dim, std::int64_t lane) {
-  return tensor.const_data_ptr<T>() + (tensor.dim() > dim ? lane * tensor.stride(0) : 0);
-}
-
 using Outputs = std::tuple<Tensor&, Tensor&, Tensor&>;
 
 Outputs cross_entropy_out(const Tensor& given, const Tensor& target, const std::optional<Tensor>& weight, std::int64_t reduction, std::int64_t ignore_index, Tensor& loss,
@@ -121,8 +116,8 @@ Outputs cross_entropy_out(const Tensor& given, const Tensor& target, const std::
     T *losses = loss.mutable_data_ptr<T>(), *totals = total_weight.mutable_data_ptr<T>();
     at::parallel_for(0, lanes, std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(1, samples * classes)), [&](std::int64_t first, std::int64_t last) {
       for (auto lane = first; lane < last; ++lane) {
-        const auto [own, total] = cross_entropy_of({row_of<T>(logits, 2, lane), row_of<std::int64_t>(target, 1, lane), target.stride(-1),
-                                                    of_classes ? row_of<T>(*of_classes, 1, lane) : nullptr, samples, classes, ignore_index,
+        const auto [own, total] = cross_entropy_of({lane_data<T>(logits, 2, lane), lane_data<std::int64_t>(target, 1, lane), target.stride(-1),
+                                                    of_classes ? lane_data<T>(*of_classes, 1, lane) : nullptr, samples, classes, ignore_index,
                                                     reduction == at::Reduction::Mean, gradient.mutable_data_ptr<T>() + lane * samples * classes});
         losses[lane] = static_cast<T>(own), totals[lane] = static_cast<T>(total);
       }

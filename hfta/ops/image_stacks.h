@@ -21,7 +21,7 @@ struct Images {
   std::int64_t size(int axis) const { return tensor.size(axis + (per_lane() ? 1 : 0)); }
   template <typename T>
   const T* of(std::int64_t lane) const {
-    return tensor.const_data_ptr<T>() + (per_lane() ? lane * tensor.stride(0) : 0);
+    return lane_data<T>(tensor, 4, lane);
   }
 };
 

@@ -28,4 +28,10 @@ at::Tensor lanes_first_or_shared(const LaneTensor& value, std::int64_t lanes);
 /// A view of one lane's value (the shared value itself when shared).
 at::Tensor lane_of(const LaneTensor& value, std::int64_t lane);
 
+/// Where a lane's numbers begin in a tensor with lanes first, or in one that all lanes share. @param dim dimensions of one lane's value.
+template <typename T>
+const T* lane_data(const at::Tensor& lanes_first_or_shared, std::int64_t dim, std::int64_t lane) {
+  return lanes_first_or_shared.const_data_ptr<T>() + (lanes_first_or_shared.dim() > dim ? lane * lanes_first_or_shared.stride(0) : 0);
+}
+
 }  // namespace hfta::ops

@@ -41,7 +41,7 @@ std::optional<std::vector<LaneValue>> cross_entropy_rule(const RuleContext& cont
                              .typed<std::tuple<Tensor, Tensor, Tensor>(const Tensor&, const Tensor&, const std::optional<Tensor>&, std::int64_t, std::int64_t)>();
   const Arguments arguments(context, values);
   std::optional<Tensor> weight;
-  if (arguments.tensor(2)) weight = arguments.lanes_first(2);
+  if (const auto given = arguments.tensor(2)) weight = lanes_first_or_shared(*given, context.lanes);
   const auto [loss, total, gradient] = op.call(arguments.lanes_first(0), arguments.lanes_first(1), weight, arguments.plain(3).toInt(), arguments.plain(4).toInt());
   return std::vector<LaneValue>{LaneTensor{loss, 0}, LaneTensor{total, 0}, LaneTensor{gradient, 0}};
 }

@@ -27,16 +27,10 @@ struct Factor {
   std::int64_t size(int axis) const { return tensor.size(axis - 2); }
   template <typename T>
   Matrix<T> of(std::int64_t lane) const {
-    return {tensor.const_data_ptr<T>() + (per_lane() ? lane * tensor.stride(0) : 0), tensor.stride(-2), tensor.stride(-1)};
+    return {lane_data<T>(tensor, 2, lane), tensor.stride(-2), tensor.stride(-1)};
   }
   bool is_turned() const { return tensor.stride(-1) != 1; }
 };
-
-/// A lane's row of what may be absent or one for all lanes; `dim` of the lane's own.
-template <typename T>
-const T* row_of(const std::optional<at::Tensor>& tensor, std::int64_t dim, std::int64_t lane) {
-  return tensor ? tensor->const_data_ptr<T>() + (tensor->dim() > dim ? lane * tensor->stride(0) : 0) : nullptr;
-}
 
 /// The left factors as the kernel reads them beside transposed right ones: a shared one is turned once.
 template <typename T>
@@ -70,7 +64,7 @@ void run_product(const at::Tensor& left_tensor, const at::Tensor& right_tensor, 
   const auto each = shape.rows * shape.inner * shape.columns;
   at::parallel_for(0, out.size(0), std::max<std::int64_t>(1, kMultiplicationsPerThread / std::max<std::int64_t>(each, 1)), [&](std::int64_t begin, std::int64_t end) {
     for (auto lane = begin; lane < end; ++lane)
-      unpacked_product(left.of<T>(lane), right.of<T>(lane), turned.of(lane), {row_of<T>(bias, 1, lane), row_of<T>(gate, 2, lane), relu}, out.mutable_data_ptr<T>() + lane * out.stride(0), shape);
+      unpacked_product(left.of<T>(lane), right.of<T>(lane), turned.of(lane), {bias ? lane_data<T>(*bias, 1, lane) : nullptr, gate ? lane_data<T>(*gate, 2, lane) : nullptr, relu}, out.mutable_data_ptr<T>() + lane * out.stride(0), shape);
   });
 }
 

@@ -12,7 +12,7 @@
     ./dev bench arrays --tables                     what was recorded, as Markdown
 
 Each way is a process of its own that stays ready; every repeat runs all ways in turn, after a control product. A way's weights after
-four steps are compared with the plain loop's before its time counts. Ratios are judged by their lower quartile over the repeats.
+its first steps are compared with the plain loop's before its time counts. Ratios are judged by their lower quartile over the repeats.
 """
 
 from __future__ import annotations

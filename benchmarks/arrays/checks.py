@@ -23,7 +23,7 @@ def of_row(row: Workload, options: argparse.Namespace, dtype: str) -> dict[str, 
             continue
         try:
             way = driver.Way(dataclasses.replace(spec, request=spec.request | {"dtype": dtype}))
-            way.ask(do="steps", count=driver.CHECKED_STEPS)
+            way.ask(do="steps", count=row.checked_steps)
             got = way.weights()
             way.close()
         except driver.WayFailed as error:
@@ -37,8 +37,7 @@ def of_row(row: Workload, options: argparse.Namespace, dtype: str) -> dict[str, 
 def faults(row: Workload, single: dict, double: dict) -> list[str]:
     """Ways that are off by more than rounding."""
     found = [f"{row.name}: {way} is off by {off:.2e} in float64" for way, off in double.items() if isinstance(off, float) and not off <= EXACT_LIMIT]
-    limit = lambda way: row.bf16_limit if "bf16" in way else row.limit  # noqa: E731
-    return found + [f"{row.name}: {way} is off by {off:.2%} in float32" for way, off in single.items() if isinstance(off, float) and not off <= limit(way)]
+    return found + [f"{row.name}: {way} is off by {off:.2%} in float32" for way, off in single.items() if isinstance(off, float) and not off <= row.limit("bf16" in way)]
 
 
 def run(rows: list[Workload], options: argparse.Namespace) -> None:

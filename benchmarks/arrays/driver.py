@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy
@@ -18,7 +18,6 @@ import machine
 from workloads import Workload
 
 HERE = Path(__file__).resolve().parent
-CHECKED_STEPS = 4
 REPEAT_MS = 200.0
 MAX_SPREAD = 0.15
 MAX_OTHERS = 0.1
@@ -156,9 +155,17 @@ def check_weights(way: Way, row: Workload, expected: numpy.ndarray, initial: num
     if got.shape != expected.shape:
         raise WayFailed(f"{got.size} weights where the loop has {expected.size}")
     way.off = off_by(got, expected, initial)
-    limit = row.bf16_limit if way.spec.request.get("bf16") else row.limit
+    limit = row.limit(way.spec.request.get("bf16", False))
     if not way.off <= limit:
-        raise WayFailed(f"weights after {CHECKED_STEPS} steps off by {way.off:.2%} of what they moved; {limit:.2%} at most are rounding")
+        raise WayFailed(f"weights after {row.checked_steps} steps off by {way.off:.2%} of what they moved; {limit:.2%} at most are rounding")
+
+
+def choose_plan(spec: Spec) -> tuple[Spec, dict]:
+    """The way at the plan that it chooses, and what it says of it. A process of its own searches, so that the weights compared are made by that plan."""
+    searching = Way(spec)
+    note = searching.ask(do="settle")["note"]
+    searching.close()
+    return replace(spec, request=spec.request | {"plan": note.pop("request")}), note
 
 
 def start_ways(row: Workload, specs: list[Spec], failed: dict[str, str]) -> list[Way]:
@@ -168,13 +175,16 @@ def start_ways(row: Workload, specs: list[Spec], failed: dict[str, str]) -> list
     for spec in specs:
         way = None
         try:
+            searched = None
+            if spec.request["way"] == "hfta" and "plan" not in spec.request:
+                spec, searched = choose_plan(spec)
             way = Way(spec)
-            way.ask(do="steps", count=CHECKED_STEPS)
+            way.ask(do="steps", count=row.checked_steps)
             if spec.lanes == row.lanes:
                 if expected is None:
                     expected = way.weights()
                 check_weights(way, row, expected, initial)
-            way.note = way.ask(do="settle")["note"]
+            way.note = searched or way.ask(do="settle")["note"]
             way.calibrate()
             ways.append(way)
         except WayFailed as error:

@@ -128,7 +128,9 @@ class Fused final : public Way {
       note["explanation"] = result.explanation;
       if (settings_.is_whole_search) note["search"] = json_of(result);
     }
-    note["plan"] = describe(runner_->plan());
+    const auto plan = runner_->plan();
+    note["plan"] = describe(plan);
+    note["request"] = {{"width", plan.width}, {"workers", plan.workers}, {"threads", plan.intra_op_threads}, {"recorded", plan.recorded}};
     return note;
   }
 

@@ -106,11 +106,12 @@ MODELS = {
 }
 
 
-# How far a way's weights may be from the loop's after four steps, as a part of what these moved. Adam's first steps are nearly the signs of
-# the gradients, so where one is almost zero rounding turns the step around. `--check` tells rounding from faults: in float64 all ways
-# agree to 1e-12, in float32 to 0.4 %, but for ResNet-18, where the loop on one thread is 3.2 % off the loop on two, and `torch.func` 7.9 %.
-LIMIT, LIMITS = 0.01, {"resnet18": 0.1}
+# How far a way's weights may be from the loop's after the checked steps, as a part of what these moved. Adam's first steps are nearly the
+# signs of the gradients, so where one is almost zero rounding turns the step around. `--check` tells rounding from faults: in float64 all
+# ways agree to 1e-12, in float32 to 0.4 %. ResNet-18's batch norm amplifies that step by step, to 12 % after four for every way.
+LIMIT = 0.01
 BF16_LIMIT, BF16_LIMITS = 0.2, {"resnet18": 0.6}  # measured: 16 %, and 48 % (the loop under autocast is as far off)
+CHECKED_STEPS, FEWER_STEPS = 4, {"resnet18": 1}
 
 
 @dataclass(frozen=True)
@@ -125,13 +126,13 @@ class Workload:
     bf16: bool = False  # forward under autocast to bfloat16; weights and updates stay float32
 
     @property
-    def limit(self) -> float:
-        """How far weights may be from the loop's after the checked steps (see LIMITS)."""
-        return LIMITS.get(self.model, LIMIT)
+    def checked_steps(self) -> int:
+        """After how many steps weights are compared."""
+        return FEWER_STEPS.get(self.model, CHECKED_STEPS)
 
-    @property
-    def bf16_limit(self) -> float:
-        return BF16_LIMITS.get(self.model, BF16_LIMIT)
+    def limit(self, bf16: bool = False) -> float:
+        """How far they may be from the loop's then."""
+        return BF16_LIMITS.get(self.model, BF16_LIMIT) if bf16 else LIMIT
 
     @property
     def name(self) -> str:

@@ -160,8 +160,8 @@ void Runner::run(std::span<const Batch> batches, std::vector<StepOutput>& output
 
 plan::Plan Runner::plan() const {
   const auto& s = *state_;
-  if (s.plan.recorded && s.refusal.empty() && s.recorded) return s.recorded->plan();
   auto plan = plan::fitted(s.plan, s.lanes());
+  if (s.plan.recorded && s.refusal.empty() && s.recorded && s.asked == plan) return s.recorded->plan();
   if (!s.refusal.empty()) plan.recorded = false;
   return plan;
 }

@@ -65,6 +65,17 @@ TEST(RunnerTest, ChoosingAPlanLeavesNoTrace) {
   expect_same_bits(measured.state(), plain.state());
 }
 
+TEST(RunnerTest, ThePlanIsTheOneSetLastAlsoBeforeItsFirstStep) {
+  Bench bench;
+  bench.runner(bench.inputs(0));
+  for (const std::int64_t width : {2, 4}) {
+    bench.runner.set_plan({.width = width});
+    EXPECT_EQ(bench.runner.plan().width, width);
+    bench.runner(bench.inputs(1));
+    EXPECT_EQ(bench.runner.plan().width, width);
+  }
+}
+
 TEST(RunnerTest, PlanIsAsBeforeWhenNoneRuns) {
   Bench bench;
   Runner failing({&bench.array}, bench.adam, [](std::int64_t, std::span<const torch::Tensor>) -> hfta::train::StepResult { throw hfta::Error("broken"); });

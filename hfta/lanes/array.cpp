@@ -11,29 +11,22 @@
 #include "hfta/base/error.h"
 #include "hfta/base/generator.h"
 #include "hfta/base/log.h"
+#include "hfta/base/memory.h"
 #include "hfta/lanes/array_state.h"
 #include "hfta/lanes/rows.h"
 
 namespace hfta::lanes {
 namespace {
 
-/// Visits each of an entry's tensor objects with the index of its stack.
-template <typename Visit>
-void each_tensor(const ModuleTensors& tensors, const Visit& visit) {
-  for (std::size_t i = 0; i < tensors.parameters.size(); ++i) visit(true, i, tensors.parameters[i]);
-  for (std::size_t i = 0; i < tensors.buffers.size(); ++i) visit(false, i, tensors.buffers[i]);
-  for (const auto& alias : tensors.aliases) visit(alias.of_parameter, alias.index, alias.tensor);
-}
-
-/// Gives the module memory of its own: it no longer belongs to the array.
-void detach_module(const LaneEntry& entry) {
-  std::vector<at::Tensor> parameters, buffers;
-  for (const auto& p : entry.tensors.parameters) {
-    parameters.push_back(p.detach().clone());
-    if (p.grad().defined()) p.mutable_grad() = p.grad().detach().clone();
+/// Gives the module memory of its own: it no longer belongs to the array. Its share of what is stored once it keeps: a lazy copy.
+void detach_module(const LaneEntry& entry, const std::vector<Stacked>& parameters, const std::vector<Stacked>& buffers) {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const auto& own = entry.tensors.parameters[i];
+    if (!parameters[i].shared.defined()) place(entry.tensors, true, i, own.detach().clone());
+    if (own.grad().defined()) own.mutable_grad() = own.grad().detach().clone();
   }
-  for (const auto& b : entry.tensors.buffers) buffers.push_back(b.detach().clone());
-  each_tensor(entry.tensors, [&](bool parameter, std::size_t i, const at::Tensor& tensor) { look_at(tensor, (parameter ? parameters : buffers)[i]); });
+  for (std::size_t i = 0; i < buffers.size(); ++i)
+    if (!buffers[i].shared.defined()) place(entry.tensors, false, i, entry.tensors.buffers[i].detach().clone());
 }
 
 /// Builds one lane's module while the default generator is the lane's.
@@ -44,9 +37,19 @@ ArrayBase::Module build_module(const ArrayBase::Factory& factory, std::int64_t l
   return module;
 }
 
-/// Makes a lane's tensors look at row `lane` of the stacks.
-void place(const LaneEntry& entry, const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& buffers, std::int64_t lane) {
-  each_tensor(entry.tensors, [&](bool parameter, std::size_t i, const at::Tensor& tensor) { look_at(tensor, row((parameter ? parameters : buffers)[i], lane)); });
+/// Makes a lane's tensors look at where the stacks have them.
+void place_all(const LaneEntry& entry, const std::vector<Leaf>& parameters, const std::vector<Leaf>& buffers, std::int64_t lane) {
+  for (std::size_t i = 0; i < parameters.size(); ++i) place(entry.tensors, true, i, memory_of(parameters[i].stack, parameters[i].shared, lane));
+  for (std::size_t i = 0; i < buffers.size(); ++i) place(entry.tensors, false, i, memory_of(buffers[i].stack, buffers[i].shared, lane));
+}
+
+constexpr std::int64_t kFreedBytes = 32 << 20;  // of built lanes' own memory, before it goes back to the system
+
+std::int64_t bytes_of(const ModuleTensors& tensors) {
+  std::int64_t bytes = 0;
+  for (const auto* all : {&tensors.parameters, &tensors.buffers})
+    for (const auto& tensor : *all) bytes += static_cast<std::int64_t>(tensor.nbytes());
+  return bytes;
 }
 
 c10::Device device_of(const ModuleTensors& tensors) {
@@ -54,12 +57,12 @@ c10::Device device_of(const ModuleTensors& tensors) {
   return tensors.buffers.empty() ? c10::Device(c10::kCPU) : tensors.buffers[0].device();
 }
 
-std::vector<Stacked> name_stacks(const ModuleTensors& tensors, std::vector<at::Tensor> stacks, bool parameters) {
+std::vector<Stacked> name_stacks(const ModuleTensors& tensors, const std::vector<Leaf>& leaves, bool parameters) {
   std::vector<Stacked> named;
   const auto names = first_names(tensors, parameters);
-  for (std::size_t i = 0; i < stacks.size(); ++i) {
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
     const bool trainable = parameters && tensors.parameters[i].requires_grad();
-    named.push_back({names[i], stacks[i].set_requires_grad(trainable), trainable});
+    named.push_back({names[i], leaves[i].stack.set_requires_grad(trainable), trainable, leaves[i].shared});
   }
   return named;
 }
@@ -78,20 +81,28 @@ LaneEntry& ArrayBase::State::at(std::int64_t lane) {
 }
 
 ArrayBase::State::Stacks ArrayBase::State::moved(const std::vector<std::int64_t>& from, Target target) const {
-  const auto move = [&](const at::Tensor& stack) {
-    auto options = stack.options().requires_grad(false);
+  const auto count = static_cast<std::int64_t>(from.size());
+  const auto options_of = [&](const at::Tensor& tensor) {
+    auto options = tensor.options().requires_grad(false);
     if (target.device) options = options.device(*target.device);
-    if (target.type && stack.is_floating_point()) options = options.dtype(*target.type);
-    const auto result = allocate_rows(row(stack, 0), static_cast<std::int64_t>(from.size()), options);
-    copy_rows(stack, result, from);
-    return result;
+    if (target.type && tensor.is_floating_point()) options = options.dtype(*target.type);
+    return options;
+  };
+  const auto move_rows = [&](const at::Tensor& stack) {
+    const auto rows = allocate_rows(row(stack, 0), count, options_of(stack));
+    copy_rows(stack, rows, from);
+    return rows;
+  };
+  const auto move = [&](const Stacked& stacked) -> Leaf {
+    if (stacked.shared.defined()) return leaf_of_one(stacked.shared.to(options_of(stacked.shared)), count);
+    return {move_rows(stacked.tensor), at::Tensor()};
   };
   Stacks stacks;
   for (const auto& p : parameters) {
-    stacks.parameters.push_back(move(p.tensor));
-    stacks.gradients.push_back(p.tensor.grad().defined() ? move(p.tensor.grad()) : at::Tensor());
+    stacks.parameters.push_back(move(p));
+    stacks.gradients.push_back(p.tensor.grad().defined() ? move_rows(p.tensor.grad()) : at::Tensor());
   }
-  for (const auto& b : buffers) stacks.buffers.push_back(move(b.tensor));
+  for (const auto& b : buffers) stacks.buffers.push_back(move(b));
   return stacks;
 }
 
@@ -99,30 +110,65 @@ void ArrayBase::State::check_own(const LaneEntry& entry, std::int64_t lane, cons
   for (const auto* others : {&lanes, &added})
     for (const auto& other : *others)
       HFTA_CHECK(other.module != entry.module, "lanes::Array: expected the factory to build a module of its own for lane ", lane, ", got that of an earlier lane");
-  std::vector<at::Tensor> taken = stacks.parameters;
+  std::vector<Leaf> taken = stacks.parameters;
   taken.insert(taken.end(), stacks.buffers.begin(), stacks.buffers.end());
-  for (const auto& p : parameters) taken.push_back(p.tensor);
-  for (const auto& b : buffers) taken.push_back(b.tensor);
+  for (const auto* stacked : {&parameters, &buffers})
+    for (const auto& s : *stacked) taken.push_back({s.tensor, s.shared});
   // Earlier lanes look at the stacks by now, so a tensor object that is theirs too does so as well.
   for (const auto& r : entry.tensors.registrations) {
     const auto& tensor = (r.is_parameter ? entry.tensors.parameters : entry.tensors.buffers)[r.index];
-    for (const auto& stack : taken)
-      HFTA_CHECK(!tensor.is_alias_of(stack), "lanes::Array: expected a tensor of its own for \"", r.name, "\" of lane ", lane, ", got one of an earlier lane");
+    for (const auto& leaf : taken) {
+      HFTA_CHECK(!tensor.is_alias_of(leaf.stack), "lanes::Array: expected a tensor of its own for \"", r.name, "\" of lane ", lane, ", got one of an earlier lane");
+      HFTA_CHECK(!leaf.shared.defined() || tensor.const_data_ptr() != leaf.shared.const_data_ptr(), "lanes::Array: expected a tensor of its own for \"", r.name,
+                 "\" of lane ", lane, ", got one of an earlier lane (give each lane a copy: what is frozen and equal is stored once)");
+    }
   }
 }
 
 std::pair<ArrayBase::Module, ModuleTensors> ArrayBase::State::build_lane(const Factory& factory, std::int64_t lane, const at::Generator& generator) const {
   auto module = build_module(factory, lane, generator);
   auto tensors = tensors_of(*module, lane);
-  each_tensor(tensors, [&](bool, std::size_t, const at::Tensor& tensor) {
-    if (type && tensor.is_floating_point()) look_at(tensor, tensor.detach().to(*type));
-  });
+  if (type) {
+    for (std::size_t i = 0; i < tensors.parameters.size(); ++i)
+      if (const auto& p = tensors.parameters[i]; p.is_floating_point()) place(tensors, true, i, p.detach().to(*type));
+    for (std::size_t i = 0; i < tensors.buffers.size(); ++i)
+      if (const auto& b = tensors.buffers[i]; b.is_floating_point()) place(tensors, false, i, b.detach().to(*type));
+  }
   return {std::move(module), std::move(tensors)};
+}
+
+void ArrayBase::State::begin(Stacks& stacks, const ModuleTensors& first, std::int64_t total) {
+  const auto leaf = [&](const at::Tensor& single, bool frozen) {
+    return frozen && total > 1 && single.numel() > 0 ? leaf_of_one(value_to_share(single), total) : leaf_of_rows(single, total, single.options());
+  };
+  for (const auto& p : first.parameters) stacks.parameters.push_back(leaf(p, !p.requires_grad()));
+  const auto frozen = buffers_of_frozen_parts(first);
+  for (std::size_t b = 0; b < frozen.size(); ++b) stacks.buffers.push_back(leaf(first.buffers[b], frozen[b]));
+}
+
+void ArrayBase::State::take_in(const LaneEntry& entry, std::int64_t lane, const std::vector<LaneEntry>& entries, Stacks& stacks) const {
+  const at::NoGradGuard no_grad;
+  const auto before = count();
+  const auto take = [&](bool parameter, std::size_t i, const at::Tensor& own, Leaf& leaf) {
+    if (leaf.shared.defined() && same_bits(leaf.shared, own)) return;
+    if (leaf.shared.defined()) {
+      const auto shared = std::exchange(leaf, leaf_of_rows(leaf.shared, leaf.stack.size(0), leaf.shared.options())).shared;
+      for (std::int64_t earlier = 0; earlier < lane; ++earlier) {
+        row(leaf.stack, earlier).copy_(shared);
+        if (earlier >= before) place(entries[earlier - before].tensors, parameter, i, row(leaf.stack, earlier));
+      }
+    }
+    row(leaf.stack, lane).copy_(own);
+  };
+  for (std::size_t p = 0; p < stacks.parameters.size(); ++p) take(true, p, entry.tensors.parameters[p], stacks.parameters[p]);
+  for (std::size_t b = 0; b < stacks.buffers.size(); ++b) take(false, b, entry.tensors.buffers[b], stacks.buffers[b]);
+  place_all(entry, stacks.parameters, stacks.buffers, lane);
 }
 
 std::vector<LaneEntry> ArrayBase::State::build(const Factory& factory, std::span<const std::uint64_t> new_seeds, std::int64_t first, std::int64_t total,
                                                Stacks& stacks) const {
   std::vector<LaneEntry> entries;
+  std::int64_t freed_bytes = 0;
   for (std::size_t i = 0; i < new_seeds.size(); ++i) {
     const auto lane = first + static_cast<std::int64_t>(i);
     LaneEntry entry{.module = nullptr, .seed = new_seeds[i], .generators = {base::seeded_generator(new_seeds[i])}, .tensors = {}};
@@ -131,16 +177,14 @@ std::vector<LaneEntry> ArrayBase::State::build(const Factory& factory, std::span
       for (const auto& name : held_elsewhere(entry.tensors))
         base::log_once(base::LogLevel::Warning, base::message("lanes::Array: the memory of \"", name, "\" is also held by tensors that the module does not register: ",
                                                              "these keep the values that they have now"));
-      for (const auto& p : entry.tensors.parameters) stacks.parameters.push_back(allocate_rows(p, total, p.options().requires_grad(false)));
-      for (const auto& b : entry.tensors.buffers) stacks.buffers.push_back(allocate_rows(b, total, b.options().requires_grad(false)));
+      begin(stacks, entry.tensors, total);
     } else {
       check_same_layout((lanes.empty() ? entries : lanes)[0].tensors, entry.tensors, lane);
       check_own(entry, lane, entries, stacks);
     }
-    const at::NoGradGuard no_grad;
-    for (std::size_t p = 0; p < stacks.parameters.size(); ++p) row(stacks.parameters[p], lane).copy_(entry.tensors.parameters[p]);
-    for (std::size_t b = 0; b < stacks.buffers.size(); ++b) row(stacks.buffers[b], lane).copy_(entry.tensors.buffers[b]);
-    place(entry, stacks.parameters, stacks.buffers, lane);
+    take_in(entry, lane, entries, stacks);
+    freed_bytes += bytes_of(entry.tensors);
+    if (freed_bytes > kFreedBytes) base::return_freed_memory(), freed_bytes = 0;
     entries.push_back(std::move(entry));
   }
   return entries;
@@ -158,15 +202,16 @@ void ArrayBase::State::list_lanes() {
 void ArrayBase::State::commit(Stacks stacks, std::vector<LaneEntry> entries) {
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const auto lane = static_cast<std::int64_t>(i);
-    place(entries[i], stacks.parameters, stacks.buffers, lane);
+    place_all(entries[i], stacks.parameters, stacks.buffers, lane);
     for (std::size_t p = 0; p < parameters.size(); ++p)
       if (auto& own = entries[i].tensors.parameters[p].mutable_grad(); own.defined() && stacks.gradients[p].defined()) own = row(stacks.gradients[p], lane);
   }
   for (std::size_t p = 0; p < parameters.size(); ++p) {
-    parameters[p].tensor = stacks.parameters[p].set_requires_grad(parameters[p].trainable);
+    parameters[p].tensor = stacks.parameters[p].stack.set_requires_grad(parameters[p].trainable);
+    parameters[p].shared = stacks.parameters[p].shared;
     parameters[p].tensor.mutable_grad() = attached[p] = stacks.gradients[p];
   }
-  for (std::size_t b = 0; b < buffers.size(); ++b) buffers[b].tensor = stacks.buffers[b];
+  for (std::size_t b = 0; b < buffers.size(); ++b) buffers[b].tensor = stacks.buffers[b].stack, buffers[b].shared = stacks.buffers[b].shared;
   lanes = std::move(entries);
   list_lanes();
   ++generation;
@@ -187,8 +232,8 @@ ArrayBase::ArrayBase(const Factory& factory, std::vector<std::uint64_t> seeds) :
   const auto& tensors = state_->lanes[0].tensors;
   state_->registrations = tensors.registrations;
   state_->device = device_of(tensors);
-  state_->parameters = name_stacks(tensors, std::move(stacks.parameters), true);
-  state_->buffers = name_stacks(tensors, std::move(stacks.buffers), false);
+  state_->parameters = name_stacks(tensors, stacks.parameters, true);
+  state_->buffers = name_stacks(tensors, stacks.buffers, false);
   state_->attached.resize(state_->parameters.size());
   state_->list_lanes();
 }
@@ -222,6 +267,7 @@ void ArrayBase::to(c10::Device device) {
     throw Unsupported(base::message("lanes::Array: expected a device that is there, got ", device));
   }
   if (device == state_->device) return;
+  settle();
   stack_gradients();
   const auto before = std::exchange(state_->device, device);
   try {
@@ -234,6 +280,7 @@ void ArrayBase::to(c10::Device device) {
 
 void ArrayBase::to(at::ScalarType type) {
   HFTA_CHECK(at::isFloatingType(type), "lanes::Array: expected a floating type, got ", type);
+  settle();
   stack_gradients();
   state_->replace({.type = type});
   state_->type = type;
@@ -247,10 +294,11 @@ void ArrayBase::keep(const std::vector<std::int64_t>& kept) {
     HFTA_CHECK(!is_kept[lane], "lanes::Array: expected each lane at most once in keep(), got lane ", lane, " twice");
     is_kept[lane] = true;
   }
+  settle();
   stack_gradients();
   auto stacks = state_->moved(kept);
   for (std::int64_t lane = 0; lane < lanes(); ++lane)
-    if (!is_kept[lane]) detach_module(state_->lanes[lane]);
+    if (!is_kept[lane]) detach_module(state_->lanes[lane], parameters(), buffers());
   std::vector<LaneEntry> entries;
   for (const auto lane : kept) entries.push_back(std::move(state_->lanes[lane]));
   state_->commit(std::move(stacks), std::move(entries));
@@ -262,6 +310,7 @@ void ArrayBase::append(const Factory& factory, const std::vector<std::uint64_t>&
   const auto before = lanes(), total = before + static_cast<std::int64_t>(seeds.size());
   std::vector<std::int64_t> from(total, -1);
   std::iota(from.begin(), from.begin() + before, 0);
+  settle();
   stack_gradients();
   auto stacks = state_->moved(from);
   auto added = state_->build(factory, seeds, before, total, stacks);
@@ -275,13 +324,15 @@ void ArrayBase::append(const Factory& factory, const std::vector<std::uint64_t>&
 void ArrayBase::copy_lane(std::int64_t source, std::int64_t target) {
   auto &giver = state_->at(source), &taker = state_->at(target);
   if (source == target) return;
+  settle();
   stack_gradients();
   const at::NoGradGuard no_grad;
   for (const auto& p : parameters()) {
-    row(p.tensor, target).copy_(row(p.tensor, source));
+    if (!p.shared.defined()) row(p.tensor, target).copy_(row(p.tensor, source));
     if (p.tensor.grad().defined()) row(p.tensor.grad(), target).copy_(row(p.tensor.grad(), source));
   }
-  for (const auto& b : buffers()) row(b.tensor, target).copy_(row(b.tensor, source));
+  for (const auto& b : buffers())
+    if (!b.shared.defined()) row(b.tensor, target).copy_(row(b.tensor, source));
   // Recordings hold the generators, so the objects stay and take over the state.
   for (auto& generator : giver.generators) taker.generator(generator.device()).set_state(generator.get_state());
   for (auto* follower : std::vector(state_->followers)) follower->lane_copied(source, target);
@@ -291,9 +342,8 @@ ArrayBase::Module ArrayBase::free_copy(std::int64_t lane, const Factory& factory
   const auto& entry = state_->at(lane);
   const auto [module, tensors] = state_->build_lane(factory, lane, base::seeded_generator(entry.seed));
   check_same_layout(entry.tensors, tensors, lane);
-  each_tensor(tensors, [&](bool parameter, std::size_t i, const at::Tensor& tensor) {
-    look_at(tensor, row((parameter ? parameters() : buffers())[i].tensor, lane).clone());
-  });
+  for (std::size_t p = 0; p < parameters().size(); ++p) place(tensors, true, p, entry.tensors.parameters[p].detach().clone());
+  for (std::size_t b = 0; b < buffers().size(); ++b) place(tensors, false, b, entry.tensors.buffers[b].detach().clone());
   module->train(entry.module->is_training());
   return module;
 }

@@ -19,7 +19,8 @@ namespace hfta::lanes {
 struct Stacked {
   std::string name;        ///< Dotted, as in the module's `named_parameters()`.
   at::Tensor tensor;       ///< A leaf; `.grad()` is the stacked gradient where plain steps left one.
-  bool trainable = false;  ///< Requires gradients; false for buffers and frozen parameters.
+  bool trainable = false;  ///< Requires gradients in one of the lanes at least; false for buffers and frozen parameters.
+  at::Tensor shared{};     ///< `[...]`: the one value of all lanes, stored once, which `tensor` repeats; undefined where each lane has a row.
 };
 
 struct Roster;
@@ -39,7 +40,8 @@ class LaneFollower {
 /// Lanes of one architecture, stored stacked: the part that does not know the model's type.
 ///
 /// Each lane is an ordinary module whose tensors are rows of the stacked ones: running, reading or writing the module runs,
-/// reads or writes the array. A tensor registered twice (tied) is stacked once, under its first name.
+/// reads or writes the array. A tensor registered twice (tied) is stacked once, under its first name. Frozen parameters, and buffers of
+/// frozen parts, that are equal in all lanes are stored once until a lane's is written: then each lane has a row.
 class ArrayBase {
  public:
   using Module = std::shared_ptr<torch::nn::Module>;
@@ -98,6 +100,21 @@ class ArrayBase {
   /// Puts rebound or replaced tensors of a lane (`buffer = buffer * 2` in user code) back into its rows, value kept.
   /// @returns the names of those that had left their rows. @throws InvalidArgument where the shape or type is another one now.
   std::vector<std::string> restore_rows(std::int64_t lane);
+
+  /// Follows what was done to lanes since: parameters that were frozen or are to be trained now, and values that are stored once of which a
+  /// lane's was written or is to be trained (each lane then has a row). Whatever runs lanes or reads the stacks calls it; no lane may run meanwhile.
+  /// @throws InvalidArgument, the value put back, where a stacked tensor was written that repeats one value.
+  void settle();
+  /// Gives each lane a row of a value that is stored once.
+  void unshare(const Stacked& stacked);
+  /// Makes a lane look at what is stored once again, whatever it has written.
+  void look_at_shared(std::int64_t lane);
+  /// Overwrites all lanes of a parameter or buffer of this array with `[lanes, ...]`; it stays stored once where these are equal.
+  void write(const Stacked& stacked, const at::Tensor& value);
+  /// Grows by one whenever a value that was stored once becomes rows.
+  std::uint64_t sharing() const;
+  /// A number for which parameters of which lanes require gradients.
+  std::uint64_t trained() const;
 
  private:
   friend class LanePlace;

@@ -78,12 +78,17 @@ void ArrayBase::zero_grad() {
 
 namespace {
 
-/// A lane's tensors as registered now that are not in the rows where they belong.
-std::vector<std::size_t> outside(const std::vector<at::Tensor>& tensors, const std::vector<Stacked>& stacks, std::int64_t lane) {
+/// Whether a lane's tensor is where it belongs: in its row, or the very object that looks at what is stored once (`settle` sees to its memory).
+bool is_in_place(const at::Tensor& tensor, const at::Tensor& known, const Stacked& stacked, std::int64_t lane) {
+  return stacked.shared.defined() ? tensor.is_same(known) : is_row(tensor, stacked.tensor, lane);
+}
+
+/// A lane's tensors as registered now that are not where they belong.
+std::vector<std::size_t> outside(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& known, const std::vector<Stacked>& stacks, std::int64_t lane) {
   HFTA_CHECK(tensors.size() == stacks.size(), "lanes::Array: expected lane ", lane, " with ", stacks.size(), " different tensors of a kind, got ", tensors.size());
   std::vector<std::size_t> found;
   for (std::size_t i = 0; i < stacks.size(); ++i) {
-    if (is_row(tensors[i], stacks[i].tensor, lane)) continue;
+    if (is_in_place(tensors[i], known[i], stacks[i], lane)) continue;
     const auto& stack = stacks[i].tensor;
     HFTA_CHECK(tensors[i].sizes() == stack.sizes().slice(1) && tensors[i].scalar_type() == stack.scalar_type(), "lanes::Array: expected \"", stacks[i].name,
                "\" of lane ", lane, " as ", stack.scalar_type(), " ", stack.sizes().slice(1), ", got ", tensors[i].scalar_type(), " ", tensors[i].sizes());
@@ -92,9 +97,9 @@ std::vector<std::size_t> outside(const std::vector<at::Tensor>& tensors, const s
   return found;
 }
 
-bool all_in_rows(const std::vector<at::Tensor>& tensors, const std::vector<Stacked>& stacks, std::int64_t lane) {
+bool all_in_place(const std::vector<at::Tensor>& tensors, const std::vector<Stacked>& stacks, std::int64_t lane) {
   for (std::size_t i = 0; i < stacks.size(); ++i)
-    if (!is_row(tensors[i], stacks[i].tensor, lane)) return false;
+    if (!is_in_place(tensors[i], tensors[i], stacks[i], lane)) return false;
   return true;
 }
 
@@ -102,22 +107,24 @@ bool all_in_rows(const std::vector<at::Tensor>& tensors, const std::vector<Stack
 
 std::vector<std::string> ArrayBase::restore_rows(std::int64_t lane) {
   auto& entry = state_->at(lane);
-  if (is_registered_as(*entry.module, entry.tensors) && all_in_rows(entry.tensors.parameters, parameters(), lane) && all_in_rows(entry.tensors.buffers, buffers(), lane)) return {};
+  if (is_registered_as(*entry.module, entry.tensors) && all_in_place(entry.tensors.parameters, parameters(), lane) && all_in_place(entry.tensors.buffers, buffers(), lane)) return {};
   auto now = tensors_of(*entry.module, lane);
   HFTA_CHECK(now.registrations.size() == state_->registrations.size(), "lanes::Array: expected lane ", lane, " with ", state_->registrations.size(),
              " registered tensors, got ", now.registrations.size());
-  const auto moved_parameters = outside(now.parameters, parameters(), lane), moved_buffers = outside(now.buffers, buffers(), lane);
+  const auto moved_parameters = outside(now.parameters, entry.tensors.parameters, parameters(), lane),
+             moved_buffers = outside(now.buffers, entry.tensors.buffers, buffers(), lane);
   std::vector<std::string> names;
   const at::NoGradGuard no_grad;
   const auto restore = [&](const at::Tensor& tensor, const Stacked& stack) {
+    names.push_back(stack.name);
+    if (stack.shared.defined()) return;  // memory of its own, as where it was written
     const auto place = row(stack.tensor, lane);
     place.copy_(tensor.detach());
     look_at(tensor, place);
-    names.push_back(stack.name);
   };
   for (const auto i : moved_parameters) restore(now.parameters[i], parameters()[i]);
   for (const auto i : moved_buffers) restore(now.buffers[i], buffers()[i]);
-  for (const auto& alias : now.aliases) look_at(alias.tensor, row((alias.of_parameter ? parameters() : buffers())[alias.index].tensor, lane));
+  for (const auto& alias : now.aliases) look_at(alias.tensor, (alias.of_parameter ? now.parameters : now.buffers)[alias.index].detach());
   entry.tensors = std::move(now);
   return names;
 }

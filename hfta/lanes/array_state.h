@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "hfta/lanes/array.h"
+#include "hfta/lanes/leaf.h"
 
 namespace hfta::lanes {
 
@@ -40,7 +41,7 @@ struct ArrayBase::State {
   std::vector<Stacked> parameters, buffers;
   std::vector<at::Tensor> attached;  ///< Per parameter: the stacked gradient whose rows the lanes' gradients are, if any.
   std::vector<LaneFollower*> followers;
-  std::uint64_t generation = 0;
+  std::uint64_t generation = 0, sharing = 0, trained = 0;
   c10::Device device = c10::kCPU;
   std::optional<at::ScalarType> type;  ///< What floating tensors were converted to, if they were.
 
@@ -48,14 +49,19 @@ struct ArrayBase::State {
   LaneEntry& at(std::int64_t lane);
   /// The stacks that `parameters`, `buffers` and the stacked gradients become; the latter undefined where there are none.
   struct Stacks {
-    std::vector<at::Tensor> parameters, buffers, gradients;
+    std::vector<Leaf> parameters, buffers;
+    std::vector<at::Tensor> gradients;
   };
-  /// New stacks with row `i` copied from row `from[i]` of the present ones, zeros for `from[i] < 0`.
+  /// New stacks with row `i` copied from row `from[i]` of the present ones, zeros for `from[i] < 0`; what is stored once stays so.
   Stacks moved(const std::vector<std::int64_t>& from, Target target = {}) const;
   /// Builds lanes `first, first + 1, ...` into rows of `stacks` (made for `total` lanes with lane 0); the array itself is not touched.
   std::vector<LaneEntry> build(const Factory& factory, std::span<const std::uint64_t> seeds, std::int64_t first, std::int64_t total, Stacks& stacks) const;
   /// Builds one lane's module from the generator's numbers and collects its tensors, in the array's type.
   std::pair<Module, ModuleTensors> build_lane(const Factory& factory, std::int64_t lane, const at::Generator& generator) const;
+  /// Makes room for lanes like the first: what is frozen is stored once while later lanes' is equal.
+  static void begin(Stacks& stacks, const ModuleTensors& first, std::int64_t total);
+  /// Puts a new lane's tensors into the stacks, where earlier ones are `entries`; what it does not share with them becomes rows.
+  void take_in(const LaneEntry& entry, std::int64_t lane, const std::vector<LaneEntry>& entries, Stacks& stacks) const;
   void check_own(const LaneEntry& entry, std::int64_t lane, const std::vector<LaneEntry>& added, const Stacks& stacks) const;
   /// Takes new stacks and their lanes in use.
   void commit(Stacks stacks, std::vector<LaneEntry> entries);
@@ -63,6 +69,14 @@ struct ArrayBase::State {
   void replace(const Target& target);
   /// Brings seeds and roster in line with the lanes.
   void list_lanes();
+  /// Brings what is trainable in line with the lanes' tensors, and these with a stacked one that was frozen or thawed itself.
+  void follow_freezing();
+  /// Brings one value that is stored once in line with what was written of it.
+  void settle(bool parameter, std::size_t index);
+  void unshare(bool parameter, std::size_t index);
+  /// Whether it is a parameter, and its index.
+  std::pair<bool, std::size_t> place_of(const Stacked& own) const;
+  Stacked& stacked(bool parameter, std::size_t index) { return (parameter ? parameters : buffers)[index]; }
 };
 
 }  // namespace hfta::lanes

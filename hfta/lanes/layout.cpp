@@ -143,6 +143,24 @@ std::vector<std::string> held_elsewhere(const ModuleTensors& tensors) {
   return names;
 }
 
+std::vector<bool> buffers_of_frozen_parts(const ModuleTensors& tensors) {
+  const auto names = first_names(tensors, false);
+  const auto is_frozen = [&](std::string part) {
+    while (!part.empty()) {
+      part.resize(part.find_last_of('.') == std::string::npos ? 0 : part.find_last_of('.'));
+      const auto begin = part.empty() ? part : part + '.';
+      bool any = false, trains = false;
+      for (const auto& r : tensors.registrations)
+        if (r.is_parameter && r.name.starts_with(begin)) any = true, trains |= tensors.parameters[r.index].requires_grad();
+      if (any) return !trains;
+    }
+    return false;
+  };
+  std::vector<bool> frozen;
+  for (const auto& name : names) frozen.push_back(is_frozen(name));
+  return frozen;
+}
+
 std::vector<std::string> first_names(const ModuleTensors& tensors, bool parameters) {
   std::vector<std::string> names((parameters ? tensors.parameters : tensors.buffers).size());
   for (const auto& r : tensors.registrations)

@@ -42,6 +42,9 @@ bool is_registered_as(const torch::nn::Module& module, const ModuleTensors& tens
 /// move of the memory leaves behind.
 std::vector<std::string> held_elsewhere(const ModuleTensors& tensors);
 
+/// Which buffers belong to frozen parts: the smallest part around one that has parameters trains none of them.
+std::vector<bool> buffers_of_frozen_parts(const ModuleTensors& tensors);
+
 /// First name of each parameter (or buffer), by index.
 std::vector<std::string> first_names(const ModuleTensors& tensors, bool parameters);
 

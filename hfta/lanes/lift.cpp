@@ -55,7 +55,7 @@ class Lifter {
         lowerings_(lowerings),
         program_(*request.lanes[0]),
         lanes_(static_cast<std::int64_t>(request.lanes.size())),
-        values_(program_, lanes_ == 1 ? std::vector<bool>(program_.memories.size(), false) : varying_memories(request.lanes, request.input_is_per_lane), lanes_),
+        values_(program_, lanes_ == 1 ? std::vector<bool>(program_.memories.size(), false) : varying_memories(request.lanes, request.input_is_per_lane, request.state_is_shared), lanes_),
         context_{lanes_, request.generators} {
     for (const auto& node : program_.nodes)
       if (node.rewinds_to) states_before_[static_cast<std::size_t>(*node.rewinds_to)];

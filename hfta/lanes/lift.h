@@ -17,7 +17,8 @@ namespace hfta::lanes {
 /// every node once on these tensors, so they are copies: their contents and the generators change.
 struct LiftRequest {
   std::vector<const program::Program*> lanes;
-  std::vector<at::Tensor> state;         ///< Per slot `[lanes, ...]`; of a single lane without the lane axis.
+  std::vector<at::Tensor> state;         ///< Per slot `[lanes, ...]`; of a single lane, or shared by all, without the lane axis.
+  std::vector<bool> state_is_shared{};   ///< Per slot; empty: none is. What is shared is never written.
   std::vector<at::Tensor> inputs;        ///< As the step gets them; per-lane ones `[lanes, ...]` (a single lane's without the axis).
   std::vector<bool> input_is_per_lane;
   std::vector<at::Generator> generators;  ///< One per lane.

@@ -146,17 +146,22 @@ class Writer {
     const bool typed = !storage_of_type(type).empty();
     if (tensor.layout() != at::kStrided || tensor.is_quantized() || tensor.is_meta() || (!typed && python_type(type).empty()))
       throw Unsupported(base::message("lanes::save_archive: expected dense tensors of common types, got ", tensor.toString()));
+    // What all lanes share is written once, as it is stored.
+    const bool repeats = tensor.dim() > 0 && tensor.size(0) > 1 && tensor.stride(0) == 0;
+    const auto stored = repeats ? tensor.select(0, 0) : tensor;
+    auto strides = dense_strides(stored);
+    if (repeats) strides.insert(strides.begin(), 0);
     global("torch._utils", typed ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3");
     raw("((");
     text("storage");
     global(typed ? "torch" : "torch.storage", typed ? storage_of_type(type) : "UntypedStorage");
-    text(std::to_string(record(tensor)));
+    text(std::to_string(record(stored)));
     text("cpu");
-    integer(tensor.numel() * (typed ? 1 : static_cast<std::int64_t>(tensor.element_size())));
+    integer(stored.numel() * (typed ? 1 : static_cast<std::int64_t>(tensor.element_size())));
     raw("tQ");
     integer(0);
     integers(tensor.sizes());
-    integers(dense_strides(tensor));
+    integers(strides);
     raw("\x89");
     global("collections", "OrderedDict");
     raw(")R");

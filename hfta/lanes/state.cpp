@@ -54,6 +54,8 @@ class StrictReader {
     }
   }
 
+  at::Tensor value(const std::string& name) const { return dict_.at(name).toTensor().detach(); }
+
   void write() const {
     const at::NoGradGuard no_grad;
     for (const auto& w : writes_) w.target.copy_(w.value.detach());
@@ -72,12 +74,20 @@ class StrictReader {
   std::vector<Write> writes_;
 };
 
+/// A lane's own tensor: its row, or its lazy copy of what all lanes share, which may be written too.
+at::Tensor tensor_of_lane(const ArrayBase& array, const Registration& r, std::int64_t lane) {
+  const auto& stacked = (r.is_parameter ? array.parameters() : array.buffers())[r.index];
+  if (!stacked.shared.defined()) return row(stacked.tensor, lane);
+  return (r.is_parameter ? array.lane_parameters(lane) : array.lane_buffers(lane))[r.index].detach();
+}
+
 void load_into(ArrayBase& array, std::int64_t lane, const c10::IValue& state, const std::string& subject) {
   array.module(lane);
   StrictReader reader(state, subject);
-  for (const auto& r : array.registrations()) reader.take(r.name, row((r.is_parameter ? array.parameters() : array.buffers())[r.index].tensor, lane));
+  for (const auto& r : array.registrations()) reader.take(r.name, tensor_of_lane(array, r, lane));
   reader.finish(array.registrations());
   reader.write();
+  array.settle();
 }
 
 Dict stacks_dict(const std::vector<Stacked>& stacks) {
@@ -110,7 +120,7 @@ std::vector<at::Tensor> generator_states(ArrayBase& array, const Dict& dict) {
 c10::IValue lane_state_dict(const ArrayBase& array, std::int64_t lane) {
   array.module(lane);
   auto dict = new_dict();
-  for (const auto& r : array.registrations()) dict.insert(r.name, row((r.is_parameter ? array.parameters() : array.buffers())[r.index].tensor, lane));
+  for (const auto& r : array.registrations()) dict.insert(r.name, tensor_of_lane(array, r, lane));
   return dict;
 }
 
@@ -121,6 +131,7 @@ void save_lane(const ArrayBase& array, std::int64_t lane, const std::string& pat
 void load_lane(ArrayBase& array, std::int64_t lane, const std::string& path) { load_into(array, lane, load_archive(path), base::message("lanes::load_lane(\"", path, "\")")); }
 
 c10::IValue array_state(ArrayBase& array) {
+  array.settle();
   c10::impl::GenericList seeds(c10::AnyType::get()), generators(c10::AnyType::get());
   for (std::int64_t lane = 0; lane < array.lanes(); ++lane) {
     seeds.push_back(static_cast<std::int64_t>(array.seeds()[lane]));
@@ -144,13 +155,14 @@ void load_array_state(ArrayBase& array, const c10::IValue& state) {
     HFTA_CHECK(seeds.toListRef()[lane].isInt() && static_cast<std::uint64_t>(seeds.toListRef()[lane].toInt()) == array.seeds()[lane],
                "lanes::load_array_state: expected lane ", lane, " with seed ", array.seeds()[lane], ", got ", seeds.toListRef()[lane]);
   StrictReader parameters(entry(dict, "parameters"), "lanes::load_array_state"), buffers(entry(dict, "buffers"), "lanes::load_array_state");
+  array.settle();
   for (const auto& p : array.parameters()) parameters.take(p.name, p.tensor.detach());
   for (const auto& b : array.buffers()) buffers.take(b.name, b.tensor);
   parameters.finish(array.registrations());
   buffers.finish(array.registrations());
   const auto generators = generator_states(array, dict);
-  parameters.write();
-  buffers.write();
+  for (const auto& p : array.parameters()) array.write(p, parameters.value(p.name));
+  for (const auto& b : array.buffers()) array.write(b, buffers.value(b.name));
   for (std::int64_t lane = 0; lane < array.lanes(); ++lane) array.generator(lane).set_state(generators[lane]);
 }
 

@@ -19,9 +19,9 @@ bool numbers_differ(const std::vector<const Program*>& lanes, std::size_t node) 
   return false;
 }
 
-bool starts_varying(const std::vector<const Program*>& lanes, const std::vector<bool>& input_is_per_lane, std::size_t m) {
+bool starts_varying(const std::vector<const Program*>& lanes, const std::vector<bool>& input_is_per_lane, const std::vector<bool>& state_is_shared, std::size_t m) {
   const auto& memory = lanes[0]->memories[m];
-  if (memory.origin == Origin::State) return true;
+  if (memory.origin == Origin::State) return state_is_shared.empty() || !state_is_shared.at(memory.slot);
   if (memory.origin == Origin::Input) return input_is_per_lane.at(memory.slot);
   if (memory.origin == Origin::Constant)
     for (const auto* lane : lanes)
@@ -31,10 +31,11 @@ bool starts_varying(const std::vector<const Program*>& lanes, const std::vector<
 
 }  // namespace
 
-std::vector<bool> varying_memories(const std::vector<const Program*>& lanes, const std::vector<bool>& input_is_per_lane) {
+std::vector<bool> varying_memories(const std::vector<const Program*>& lanes, const std::vector<bool>& input_is_per_lane,
+                                    const std::vector<bool>& state_is_shared) {
   const Program& program = *lanes[0];
   std::vector<bool> varies(program.memories.size());
-  for (std::size_t m = 0; m < varies.size(); ++m) varies[m] = starts_varying(lanes, input_is_per_lane, m);
+  for (std::size_t m = 0; m < varies.size(); ++m) varies[m] = starts_varying(lanes, input_is_per_lane, state_is_shared, m);
   std::vector<bool> own(program.nodes.size());
   for (std::size_t i = 0; i < own.size(); ++i) own[i] = program::is_random(program.nodes[i].op) || numbers_differ(lanes, i);
   for (bool changed = true; changed;) {

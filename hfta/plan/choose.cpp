@@ -34,7 +34,7 @@ bool is_same_way(const Plan& a, const Plan& b) {
 std::string key_of(const SearchSpace& space, const Subject& subject) {
   std::ostringstream out;
   out << "hfta " << HFTA_VERSION << ", torch " << TORCH_VERSION << ", " << processor() << '\n'
-      << space.lanes << " lanes, " << space.cores << " cores, " << space.device << ", " << space.precision << ", " << space.steps << " steps together, recorded " << space.recorded << ", plain " << space.plain
+      << space.lanes << " lanes, " << space.cores << " cores, " << space.device << ", " << space.precision << ", " << space.steps << " steps together, recorded " << space.recorded << ", plain " << space.plain << space.plain_workers
       << ", measures lowerings " << space.measures_lowerings << ", at most " << space.memory_limit_bytes << " bytes\n"
       << subject.key;
   return out.str();

@@ -210,7 +210,8 @@ std::vector<Plan> candidates(const SearchSpace& space) {
   const auto add = [&](Plan plan) {
     if (std::find(plans.begin(), plans.end(), plan) == plans.end()) plans.push_back(std::move(plan));
   };
-  if (space.plain) add(made(space, false, 1, all)), add(made(space, false, 1, 1));
+  if (space.plain && space.plain_workers) add(made(space, false, 1, all));
+  if (space.plain) add(made(space, false, 1, 1));
   if (space.recorded) {
     add(made(space, true, 1, all));
     for (const auto workers : doubling(all)) {

@@ -18,6 +18,7 @@ struct SearchSpace {
   std::int64_t cores = 1;                        ///< Workers x intra-op threads never exceed it.
   bool recorded = true;                          ///< Recorded steps over widths and workers.
   bool plain = true;                             ///< Plain steps: one model per worker, and one after the other.
+  bool plain_workers = true;                     ///< The former of these; in Python lanes run one after the other.
   std::int64_t steps = 1;                        ///< Steps that a call makes (`RecordedStep::run`): a plan is timed as it will run.
   bool measures_lowerings = true;                ///< Of the candidates.
   std::string device = "cpu";

@@ -228,7 +228,7 @@ struct Executable::State {
     const auto& tensor = slots[memory.slot];
     HFTA_CHECK(tensor.device() == memory.device, "program::Executable: expected ", what, ' ', memory.slot, " on ", memory.device, ", got ",
                tensor.device());
-    point(storages[m], tensor.data_ptr());
+    point(storages[m], const_cast<void*>(tensor.const_data_ptr()));  // asking for memory to write would make a copy of a lazy one
   }
 
   void take_over(const Taken& taken, at::Tensor result) const {

@@ -10,7 +10,7 @@
 namespace hfta::program {
 namespace {
 
-// Their schemas do not say that they write the running statistics (arguments 3 and 4).
+// Their schemas do not say that they write the running statistics (arguments 3 and 4) where they train (argument 5).
 constexpr std::array<std::string_view, 3> kWritesRunningStatistics{"aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm"};
 constexpr std::array<std::string_view, 6> kAllocations{"aten::empty",         "aten::empty_like", "aten::empty_strided",
                                                        "aten::empty_permuted", "aten::new_empty",  "aten::new_empty_strided"};
@@ -85,7 +85,8 @@ bool Value::is_contiguous() const {
 std::vector<std::size_t> written_inputs(const c10::OperatorHandle& op, const std::vector<Argument>& inputs) {
   std::vector<std::size_t> written;
   const auto& arguments = op.schema().arguments();
-  const bool statistics = contains(kWritesRunningStatistics, op.schema().name());
+  const auto* trains = inputs.size() > 5 ? std::get_if<c10::IValue>(&inputs[5]) : nullptr;
+  const bool statistics = contains(kWritesRunningStatistics, op.schema().name()) && !(trains && trains->isBool() && !trains->toBool());
   for (std::size_t i = 0; i < inputs.size() && i < arguments.size(); ++i)
     if ((arguments[i].alias_info() && arguments[i].alias_info()->isWrite()) || (statistics && (i == 3 || i == 4))) written.push_back(i);
   return written;

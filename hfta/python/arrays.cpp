@@ -11,7 +11,8 @@
 namespace hfta::python {
 namespace {
 
-py::list stacks_of(const std::vector<lanes::Stacked>& stacks) {
+py::list stacks_of(ModuleArray& array, const std::vector<lanes::Stacked>& stacks) {
+  array.settle();
   py::list list;
   for (const auto& stack : stacks) list.append(py::make_tuple(stack.name, stack.tensor, stack.trainable));
   return list;
@@ -23,6 +24,23 @@ at::Tensor clip(ModuleArray& array, const Numbers& max_norm) {
   std::vector<at::Tensor> gradients;
   for (const auto& parameter : array.parameters()) gradients.push_back(parameter.tensor.grad());
   return optim::clip_gradients(gradients, per_lane_of(max_norm).of_lanes(array.lanes(), "hfta.clip_grad_norm_: max_norm"));
+}
+
+/// A lane's tensors that look at values which are stored once.
+std::vector<at::Tensor> shared_of(ModuleArray& array, std::int64_t lane) {
+  array.settle();
+  std::vector<at::Tensor> tensors;
+  for (std::size_t p = 0; p < array.parameters().size(); ++p)
+    if (array.parameters()[p].shared.defined()) tensors.push_back(array.lane_parameters(lane)[p]);
+  for (std::size_t b = 0; b < array.buffers().size(); ++b)
+    if (array.buffers()[b].shared.defined()) tensors.push_back(array.lane_buffers(lane)[b]);
+  return tensors;
+}
+
+std::int64_t shared_bytes(ModuleArray& array) {
+  std::int64_t bytes = 0;
+  for (const auto& tensor : shared_of(array, 0)) bytes += static_cast<std::int64_t>(tensor.nbytes());
+  return bytes;
 }
 
 }  // namespace
@@ -50,8 +68,8 @@ void bind_arrays(py::module_& m) {
       .def_property_readonly("seeds", &ModuleArray::seeds)
       .def_property_readonly("generation", &ModuleArray::generation)
       .def_property_readonly("device", [](const ModuleArray& array) { return array.device().str(); })
-      .def("parameters", [](const ModuleArray& array) { return stacks_of(array.parameters()); })
-      .def("buffers", [](const ModuleArray& array) { return stacks_of(array.buffers()); })
+      .def("parameters", [](ModuleArray& array) { return stacks_of(array, array.parameters()); })
+      .def("buffers", [](ModuleArray& array) { return stacks_of(array, array.buffers()); })
       .def("train", &ModuleArray::train, unlocked, py::arg("on"))
       .def("is_training", &ModuleArray::is_training)
       .def("to_device", [](ModuleArray& array, const std::string& device) { array.to(c10::Device(device)); }, unlocked, py::arg("device"))
@@ -71,6 +89,9 @@ void bind_arrays(py::module_& m) {
       .def("restore_rows", &ModuleArray::restore_rows, py::arg("lane"))
       .def("lane_parameters", [](const ModuleArray& array, std::int64_t lane) { return array.lane_parameters(lane); }, py::arg("lane"))
       .def("lane_buffers", [](const ModuleArray& array, std::int64_t lane) { return array.lane_buffers(lane); }, py::arg("lane"))
+      .def("settle", &ModuleArray::settle, unlocked)
+      .def("lane_shared", &shared_of, py::arg("lane"))
+      .def_property_readonly("shared_bytes", &shared_bytes)
       .def("generator_state", [](ModuleArray& array, std::int64_t lane) { return array.generator(lane).get_state(); }, py::arg("lane"))
       .def("set_generator_state", [](ModuleArray& array, std::int64_t lane, const at::Tensor& state) { array.generator(lane).set_state(state); },
            py::arg("lane"), py::arg("state"))

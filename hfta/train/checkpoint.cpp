@@ -199,8 +199,8 @@ Loaded read(const Reader& reader, const Trainer::State& s) {
   return loaded;
 }
 
-void put(const std::vector<at::Tensor>& values, const std::vector<lanes::Stacked>& stacks) {
-  for (std::size_t i = 0; i < stacks.size(); ++i) stacks[i].tensor.detach().copy_(values[i]);
+void put(lanes::ArrayBase& array, const std::vector<at::Tensor>& values, const std::vector<lanes::Stacked>& stacks) {
+  for (std::size_t i = 0; i < stacks.size(); ++i) array.write(stacks[i], values[i]);
 }
 
 void apply(const Loaded& loaded, Trainer::State& s) {
@@ -209,8 +209,8 @@ void apply(const Loaded& loaded, Trainer::State& s) {
   for (const auto id : loaded.ids) lanes.push_back(std::find(s.ids.begin(), s.ids.end(), id) - s.ids.begin());
   s.keep(lanes);
   for (std::size_t i = 0; i < s.arrays.size(); ++i) {
-    put(loaded.arrays[i].parameters, s.arrays[i]->parameters());
-    put(loaded.arrays[i].buffers, s.arrays[i]->buffers());
+    put(*s.arrays[i], loaded.arrays[i].parameters, s.arrays[i]->parameters());
+    put(*s.arrays[i], loaded.arrays[i].buffers, s.arrays[i]->buffers());
     for (std::int64_t lane = 0; lane < s.lane_count(); ++lane) s.arrays[i]->generator(lane).set_state(loaded.arrays[i].generators[lane]);
     s.arrays[i]->zero_grad();
   }

@@ -24,6 +24,7 @@ GroupKind lift_group(const Slots& slots, const LanePrograms& lanes, std::span<co
   lanes::LiftRequest request;
   for (const auto p : numbers) request.lanes.push_back(lanes.programs[p].get());
   request.state = twins(slots.state(first, width));
+  request.state_is_shared = slots.shared();
   request.inputs = twins(inputs_of_group(inputs, first, width));
   for (const auto& input : inputs) request.input_is_per_lane.push_back(input.per_lane);
   request.generators = slots.generator_copies(first, width);
@@ -107,9 +108,11 @@ std::string difference_of(const Slots& slots, const LaneFunction& function, std:
   const auto lane = group.first + index;
   const auto row = [&](const at::Tensor& tensor) { return !tensor.defined() || group.width == 1 ? tensor : tensor.select(0, index); };
   const auto state = twins(slots.state(group.first, group.width));
+  const auto shared = slots.shared();
+  const auto row_of_state = [&](std::size_t k) { return shared[k] ? state[k] : row(state[k]); };
   nudge(slots, state, attempt);
   std::vector<at::Tensor> before;
-  for (const auto& tensor : state) before.push_back(row(tensor).clone());
+  for (std::size_t k = 0; k < state.size(); ++k) before.push_back(row_of_state(k).clone());
   const auto plainly = [&](std::optional<std::uint64_t> seed) { return run_plain(slots, function, inputs, lane, before, attempt > 0, seed); };
   const auto plain = plainly(std::nullopt);
   executable.bind({state, inputs_of_group(inputs, group.first, group.width), slots.generator_copies(group.first, group.width)});
@@ -117,7 +120,7 @@ std::string difference_of(const Slots& slots, const LaneFunction& function, std:
   executable.run();
   std::vector<at::Tensor> replayed, replayed_state;
   for (std::size_t r = 0; r < executable.results(); ++r) replayed.push_back(row(executable.result(r)));
-  for (const auto& tensor : state) replayed_state.push_back(row(tensor));
+  for (std::size_t k = 0; k < state.size(); ++k) replayed_state.push_back(row_of_state(k));
   if (!first_disagreement(replayed, plain.results) && !first_disagreement(replayed_state, plain.state)) return {};
   const auto [of_results, of_state] = movement(plainly, plain);
   const auto names = slots.names();

@@ -97,6 +97,7 @@ class Lanes {
 void for_each_lane(std::span<lanes::ArrayBase* const> arrays, base::Workers* workers, const std::string& who,
                    const std::function<void(std::int64_t lane)>& task) {
   const auto count = arrays[0]->lanes();
+  for (auto* array : arrays) array->settle();
   if (!workers) workers = &kept_workers(count);
   Lanes lanes(count);
   if (workers->count() == 1) {
@@ -108,6 +109,7 @@ void for_each_lane(std::span<lanes::ArrayBase* const> arrays, base::Workers* wor
       lanes.run(lane, [&] { run_lane(arrays, lane, false, who, task); });
     });
   }
+  for (auto* array : arrays) array->settle();
   lanes.rethrow();
 }
 

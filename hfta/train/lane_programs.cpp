@@ -29,6 +29,18 @@ void check_writes(const Program& program) {
       });
 }
 
+/// The state slots that a program writes.
+std::vector<std::int64_t> written_state(const Program& program) {
+  std::vector<std::int64_t> slots;
+  for (const auto& node : program.nodes)
+    for (const auto written : program::written_inputs(node.op, node.inputs))
+      program::each_value(node.inputs[written], [&](program::ValueId id) {
+        const auto& memory = program.memories[program.values[id].memory];
+        if (memory.origin == Origin::State) slots.push_back(memory.slot);
+      });
+  return slots;
+}
+
 program::Recording record_lane(const Slots& slots, const LaneFunction& function, std::int64_t lane, std::span<const Input> inputs) {
   program::Recording recording;
   slots.untouched(lane, [&](const std::vector<at::Tensor>& rows) {
@@ -99,6 +111,7 @@ LanePrograms record_lanes(const Slots& slots, const LaneFunction& function, std:
   std::vector<std::size_t> structures;
   for (std::int64_t lane = 0; lane < slots.lanes(); ++lane) {
     auto recording = record_lane(slots, function, lane, inputs);
+    if (slots.unshare(written_state(recording.program))) return record_lanes(slots, function, inputs, options);
     if (lane == 0 && !options.freeze_captured && !recording.captured.empty()) check_captured(recording, record_lane(slots, function, lane, inputs), options);
     recording.captured.clear();
     place(lanes, std::make_shared<const Program>(with_merges(std::move(recording.program), options)), structures);

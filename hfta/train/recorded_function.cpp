@@ -24,7 +24,7 @@ std::string signature(std::span<const Input> inputs, const std::vector<ArrayBase
   std::ostringstream out;
   for (const auto& input : inputs)
     out << input.per_lane << input.tensor.scalar_type() << input.tensor.device() << input.tensor.sizes() << input.tensor.strides() << ';';
-  for (const auto* array : arrays) out << array->is_training();
+  for (const auto* array : arrays) out << array->is_training() << array->trained() << ';';
   return out.str();
 }
 
@@ -153,21 +153,27 @@ struct RecordedFunction::State {
 
   /// The recording of these inputs, most recently used first.
   Recorded& recording_for(std::span<const Input> inputs, std::string wanted) {
-    std::vector<std::uint64_t> now;
-    for (const auto* array : slots.arrays()) now.push_back(array->generation());
-    if (now != generations) {
-      check_arrays(slots.arrays(), nullptr, "train::record");  // lanes may have been kept in one of them only
-      recordings.clear(), generations = now;
-    }
+    forget_old();
     if (options.context) wanted += options.context();
     auto found = std::find_if(recordings.begin(), recordings.end(), [&](const Recorded& r) { return r.signature == wanted; });
     if (found != recordings.end()) {
       recordings.splice(recordings.begin(), recordings, found);
     } else {
-      recordings.push_front({std::move(wanted), record_lanes(slots, function, inputs, options), {}});
+      auto recorded = record_lanes(slots, function, inputs, options);
+      forget_old();  // a step that writes what lanes share gives each lane its own
+      recordings.push_front({std::move(wanted), std::move(recorded), {}});
       if (recordings.size() > options.limit) recordings.pop_back(), ++dropped;
     }
     return recordings.front();
+  }
+
+  /// Recordings of lanes that have moved since, or that share something else now.
+  void forget_old() {
+    std::vector<std::uint64_t> now;
+    for (const auto* array : slots.arrays()) now.push_back(array->generation()), now.push_back(array->sharing());
+    if (now == generations) return;
+    check_arrays(slots.arrays(), nullptr, "train::record");  // lanes may have been kept in one of them only
+    recordings.clear(), generations = now;
   }
 
   Recorded& recorded_for(std::span<const Input> inputs, std::string wanted) {
@@ -219,6 +225,7 @@ void RecordedFunction::run(std::span<const Input> inputs, const After& after) {
 
 std::size_t RecordedFunction::run_together(std::span<const Batch> given, const AfterEach& after, const Before& before) {
   auto& state = *state_;
+  for (auto* array : state.slots.arrays()) array->settle();
   std::vector<Batch> batches{bindable(given[0])};
   const auto shapes = signature(batches[0], state.slots.arrays());
   const auto& recorded = state.recorded_for(batches[0], shapes);
@@ -238,6 +245,7 @@ std::size_t RecordedFunction::run_together(std::span<const Batch> given, const A
 
 std::pair<program::Work, std::string> RecordedFunction::work(std::span<const Input> given) {
   auto& state = *state_;
+  for (auto* array : state.slots.arrays()) array->settle();
   const auto inputs = bindable(given);
   const auto& recording = state.recording_for(inputs, signature(inputs, state.slots.arrays()));
   std::ostringstream structure;

@@ -21,8 +21,12 @@ class Slots {
   const std::vector<lanes::ArrayBase*>& arrays() const { return arrays_; }
   std::int64_t lanes() const { return arrays_[0]->lanes(); }
 
-  /// Rows of lanes `[first, first + width)`, `[width, ...]`; of a single lane without the lane axis.
+  /// Rows of lanes `[first, first + width)`, `[width, ...]`; of a single lane, and what all lanes share, without the lane axis.
   std::vector<at::Tensor> state(std::int64_t first, std::int64_t width) const;
+  /// Per state slot, whether all lanes share it.
+  std::vector<bool> shared() const;
+  /// Gives each lane its own of these slots. @returns whether one of them was shared.
+  bool unshare(const std::vector<std::int64_t>& slots) const;
   std::vector<std::string> names() const;
   std::vector<at::Generator> generators(std::int64_t first, std::int64_t width) const;
   std::vector<at::Generator> generator_copies(std::int64_t first, std::int64_t width) const;

@@ -17,12 +17,13 @@ struct ArrayCopy {
 
 std::vector<at::Tensor> copies(const std::vector<lanes::Stacked>& stacks) {
   std::vector<at::Tensor> all;
-  for (const auto& stack : stacks) all.push_back(stack.tensor.detach().clone());
+  for (const auto& stack : stacks) all.push_back(stack.shared.defined() ? stack.shared : stack.tensor.detach().clone());  // what is shared is never written
   return all;
 }
 
-void put_back(const std::vector<at::Tensor>& saved, const std::vector<lanes::Stacked>& stacks) {
-  for (std::size_t i = 0; i < stacks.size(); ++i) stacks[i].tensor.detach().copy_(saved[i]);
+void put_back(lanes::ArrayBase& array, const std::vector<at::Tensor>& saved, const std::vector<lanes::Stacked>& stacks) {
+  for (std::size_t i = 0; i < stacks.size(); ++i)
+    if (!saved[i].is_same(stacks[i].shared)) array.write(stacks[i], saved[i].expand_as(stacks[i].tensor));
 }
 
 }  // namespace
@@ -53,8 +54,8 @@ void Snapshot::restore() const {
   for (const auto& copy : state_->arrays)
     HFTA_CHECK(copy.generation == copy.array->generation(), "train::Snapshot: expected the lanes that were saved, got an array whose lanes have moved");
   for (const auto& copy : state_->arrays) {
-    put_back(copy.parameters, copy.array->parameters());
-    put_back(copy.buffers, copy.array->buffers());
+    put_back(*copy.array, copy.parameters, copy.array->parameters());
+    put_back(*copy.array, copy.buffers, copy.array->buffers());
     for (std::int64_t lane = 0; lane < copy.array->lanes(); ++lane) copy.array->generator(lane).set_state(copy.generators[lane]);
     copy.array->zero_grad();
   }

@@ -37,6 +37,10 @@ class Array(Generic[M]):
     Each lane is an ordinary module whose tensors are rows of the stacked ones: to run, read or write the module is to run, read or write
     the array. `fn` is everywhere written for one model: shapes without a lane axis, a scalar loss. Inputs are tensors that all lanes
     share, or `hfta.per_lane(x)` with a leading lane axis, or nests of them (dicts, tuples).
+
+    Frozen parameters, and buffers of frozen parts, that are equal in all lanes are stored and computed with once, so that many adapters
+    or heads stand on one trunk. Where a lane's is written (loaded, changed in place, updated by the model itself) or thawed, each lane
+    has its own from then on.
     """
 
     def __init__(self, build: Callable[[int], M], seeds: list[int]):
@@ -115,6 +119,8 @@ class Array(Generic[M]):
     def report(self) -> str:
         """What is recorded and how it is fused, a few lines."""
         lines = [repr(self), f"plan: {self.plan!r}"]
+        if shared := self._core.lane_shared(0):
+            lines.append(f"stored once for all lanes: {len(shared)} tensors that no lane trains, {self._core.shared_bytes:,} bytes")
         for recorded in (*self._steps, *self._recorded.values()):
             lines += [f"{recorded.name}:", *("  " + line for line in recorded.report().splitlines())]
         return "\n".join(lines)
@@ -122,11 +128,16 @@ class Array(Generic[M]):
     # ---- tensors
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """Names as in the single module and stacked leaves `[lanes, ...]`, whose `.grad` is the stacked gradient; tied ones once."""
+        """Names as in the single module and stacked leaves `[lanes, ...]`, whose `.grad` is the stacked gradient; tied ones once.
+
+        What is stored once for all lanes repeats by a stride of 0, and is to be written through the lanes.
+        """
+        self._core.settle()
         yield from self._parameters.items()
 
     def parameters(self) -> Iterator[Tensor]:
         """The stacked leaves: a stock optimizer over them trains all lanes, after `backward`."""
+        self._core.settle()
         yield from self._parameters.values()
 
     def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
@@ -248,10 +259,15 @@ class Array(Generic[M]):
             raise IndexError(f"hfta.Array: expected a lane from 0 to {self.lanes - 1}, got {lane}")
         return lane % self.lanes
 
-    def _free_copy(self, lane: int) -> M:
+    def _free_copy(self, lane: int, shared: list[Tensor] | None = None) -> M:
+        """The lane's module with tensors of its own; those that all lanes share are these, where they are given."""
         module = self._modules[lane]
         memo: dict[int, Any] = {}
+        if shared is not None:
+            memo = {id(tensor): copied for tensor, copied in zip(self._core.lane_shared(lane), shared)}
         for tensor in (*module.parameters(), *module.buffers()):
+            if id(tensor) in memo:
+                continue
             own = tensor.detach().clone()
             memo[id(tensor)] = nn.Parameter(own, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else own
             if tensor.grad is not None:
@@ -352,16 +368,16 @@ class Array(Generic[M]):
 
     def __getstate__(self) -> dict[str, Any]:
         generators = [self._core.generator_state(lane) for lane in range(self.lanes)]
+        shared: list[Tensor] = [_copy.deepcopy(tensor) for tensor in self._core.lane_shared(0)]
         return {
-            "modules": [self._free_copy(lane) for lane in range(self.lanes)],
+            "modules": [self._free_copy(lane, shared) for lane in range(self.lanes)],
             "seeds": self.seeds,
             "generators": generators,
             "plan": self._plan,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        modules = state["modules"]
-        self.__init__(lambda lane: modules[lane], state["seeds"])  # type: ignore[misc]
+        self.__init__(_build.from_models(state["modules"]), state["seeds"])  # type: ignore[misc]
         for lane, generator in enumerate(state["generators"]):
             self._core.set_generator_state(lane, generator)
         self._plan = state["plan"]

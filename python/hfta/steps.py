@@ -125,7 +125,8 @@ def record(
     """A training step that is recorded once per shape of its inputs, fused over the lanes, and replayed from then on.
 
     At a new shape `fn` runs once per lane, and what the device did, forward and backward, is taken down: replays run no Python. The
-    first replays are checked against plain steps. Recording leaves no trace on the lanes.
+    first replays are checked against plain steps. Recording leaves no trace on the lanes. A plan is chosen by timing, so that the step is
+    never slower than the lanes one after the other.
 
     Args:
         arrays: one array, or a tuple of them; `fn` gets a model of each. The optimizer's array is updated.
@@ -133,7 +134,9 @@ def record(
         max_norm: clips each lane's gradient norm before the update; one number, or one per lane.
         accumulate: updates once every so many calls, with the sum of their gradients.
         plan: group width, workers and threads. Where neither it nor `array.plan` was set, the second call times a second's worth of plans
-            on copies and takes the fastest; another plan rounds otherwise, so set one where runs must agree bit by bit.
+            on copies, one lane after the other by plain steps among them, and takes the fastest: where fusing does not pay, `report()`
+            says "do not fuse here" and by how much, and the step runs plainly. Another plan rounds otherwise, so set one where runs must
+            agree bit by bit.
         freeze_captured: takes captured tensors as constants instead.
         limit: recordings kept, one per shape of the inputs and per Python values that `fn` reads; the least recently used is dropped.
         pad: an `hfta.Pad` or None per input, so that inputs of many lengths take few shapes.
@@ -191,7 +194,7 @@ class RecordedStep(_Recorded):
         super().__init__(arrays, fn, **recording)
         limit = None if max_norm is None else _numbers(max_norm, arrays[0].lanes, "max_norm")
         self._optimizer = optimizer
-        self._core = _core.RecordedStep(self._base, optimizer._core, limit, accumulate, plan or arrays[0]._plan)
+        self._core = _core.RecordedStep(self._base, optimizer._core, limit, accumulate, plan or arrays[0]._plan, fn)
         arrays[0]._steps.add(self)
 
     def __call__(self, *inputs: Any) -> Any:

@@ -47,6 +47,9 @@ TEST(CandidatesTest, OnlyPlainOrOnlyRecordedOnRequest) {
   for (const auto& plan : candidates({.lanes = 8, .cores = 2, .recorded = false})) EXPECT_FALSE(plan.recorded);
   for (const auto& plan : candidates({.lanes = 8, .cores = 2, .plain = false})) EXPECT_TRUE(plan.recorded);
   EXPECT_THROW(candidates({.lanes = 8, .cores = 2, .recorded = false, .plain = false}), hfta::InvalidArgument);
+  const auto one_by_one = candidates({.lanes = 8, .cores = 2, .recorded = false, .plain_workers = false});
+  ASSERT_EQ(one_by_one.size(), 1U);
+  EXPECT_EQ(describe(one_by_one[0]), "1 worker x 2 threads, plain, cpu, float32");
 }
 
 TEST(CandidatesTest, ThoseThatNeedTooMuchMemoryAreLeftOut) {

@@ -1,0 +1,36 @@
+#include "hfta/python/recorded.h"
+
+#include <ATen/autocast_mode.h>
+
+#include "hfta/base/error.h"
+
+namespace hfta::python {
+namespace {
+
+constexpr std::size_t kMostContexts = 8;  // A value that changes at every step would be recorded at every step.
+
+}  // namespace
+
+Recorded::Recorded(py::object fn, std::vector<ArrayPtr> arrays, py::object collect, py::object name_captured, bool freeze_captured, std::size_t limit)
+    : code_(code_of(std::move(fn), std::move(arrays))), watch_(std::make_shared<Watch>(std::move(collect))), name_captured_(std::move(name_captured)) {
+  options_.freeze_captured = freeze_captured;
+  options_.limit = limit;
+  options_.context = [context = context_] { return *context; };
+  options_.name_captured = [name = name_captured_](const at::Tensor& tensor) {
+    const py::gil_scoped_acquire lock;
+    return py::cast<std::string>(name.get()(tensor));
+  };
+}
+
+void Recorded::look(const Inputs& inputs) {
+  code_->use(inputs);
+  *context_ = watch_->context();
+  for (const auto device : {at::kCPU, at::kCUDA})
+    if (at::autocast::is_autocast_enabled(device)) *context_ += base::message(' ', device, at::autocast::get_autocast_dtype(device));
+  if (inputs.spec) *context_ += py::cast<std::string>(py::str(inputs.spec.get()));
+  if (watch_->contexts() > kMostContexts)
+    throw Unsupported(base::message("train::record: expected Python values that stay as they are, or change now and then, got ", watch_->contexts(),
+                                    " different ones in as many calls", py::cast<std::string>(name_captured_.get()(py::none()))));
+}
+
+}  // namespace hfta::python

@@ -78,6 +78,7 @@ class Step : public Recorded {
   }
   std::int64_t pending() const { return runs_plainly_ ? plain_.pending() : recorded_.pending(); }
   const std::string& choice() const { return choice_; }
+  const std::vector<plan::Timing>& timings() const { return timings_; }
   std::string report() const { return runs_plainly_ ? "plain steps, one lane after the other\n" : recorded_.report(); }
   std::string print(std::int64_t repeats) { return recorded_.print(repeats); }
 
@@ -178,6 +179,7 @@ class Step : public Recorded {
         }, {.budget_seconds = kChoiceSeconds});
         chosen = result.plan;
         choice_ = explained(result);
+        timings_ = result.timings;
       } catch (const Error&) {
         choice_ = "no other plan could be measured";
       }
@@ -189,6 +191,7 @@ class Step : public Recorded {
   std::int64_t accumulate_;
   bool to_choose_, called_ = false, runs_plainly_ = false;
   std::string choice_;
+  std::vector<plan::Timing> timings_;  // that it was chosen by
   std::shared_ptr<LaneCode> plain_code_;
   train::RecordedStep recorded_;
   train::PlainStep plain_;
@@ -204,6 +207,12 @@ void bind_recorded_step(py::module_& m) {
       .def("run", &Step::run, py::arg("batches"))
       .def_property("plan", &Step::plan, &Step::set_plan)
       .def_property_readonly("choice", &Step::choice)
+      .def_property_readonly("timings",
+                             [](const Step& s) {
+                               std::vector<std::pair<plan::Plan, std::vector<double>>> all;
+                               for (const auto& timing : s.timings()) all.emplace_back(timing.plan, timing.step_ms);
+                               return all;
+                             })
       .def_property_readonly("pending", &Step::pending)
       .def("report", &Step::report)
       .def("print", [](Step& s, std::int64_t repeats) { return unlocked([&] { return s.print(repeats); }); }, py::arg("repeats") = 0);

@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <random>
+#include <utility>
 
 #include "hfta/base/error.h"
 
@@ -155,13 +156,27 @@ TEST(SearchTest, BudgetEndsTheSearchButThePlanToBeatAndARecordedOneAreTimed) {
   const auto plans = candidates({.lanes = 32, .cores = 2});
   const auto none = search(plans, std::ref(machine), machine.options(0));
   EXPECT_EQ(none.plan, (Plan{.width = 1, .workers = 2, .intra_op_threads = 1}));
-  EXPECT_EQ(machine.calls, (std::map<std::string, int>{{"1 lane x 2 workers x 1 thread, recorded, cpu, float32", 1}, {"2 workers x 1 thread, plain, cpu, float32", 1}}));
+  EXPECT_EQ(machine.calls, (std::map<std::string, int>{{"1 lane x 2 workers x 1 thread, recorded, cpu, float32", 1}, {"2 workers x 1 thread, plain, cpu, float32", 2}}))
+      << "the slower kind twice";
   Machine refusing{.ms = [](const Plan& plan) -> double { return plan.recorded ? throw hfta::Unsupported("cannot be recorded") : 20; }};
   EXPECT_EQ(search(plans, std::ref(refusing), refusing.options(0)).plan, plans[0]);
   Machine slow{.ms = inside_optimum};
   const auto some = search(plans, std::ref(slow), slow.options(0.1));
   EXPECT_LT(some.seconds, 0.13);
   EXPECT_TRUE(some.plan.recorded);
+}
+
+TEST(SearchTest, ASlowMomentOfTheMachineDoesNotDecideAlone) {
+  const auto plans = candidates({.lanes = 32, .cores = 2});
+  for (const bool recorded : {false, true})
+    for (const double budget : {0.0, 0.05}) {
+      bool stalled = false;
+      Machine machine{.ms = [&](const Plan& plan) {
+        const bool stalls = plan.recorded == recorded && !std::exchange(stalled, stalled || plan.recorded == recorded);
+        return (plan.recorded == recorded ? 5 : 10) + (stalls ? 2000 : 0);
+      }};
+      EXPECT_EQ(search(plans, std::ref(machine), machine.options(budget)).plan.recorded, recorded) << "budget " << budget;
+    }
 }
 
 TEST(SearchTest, PromisingPlansAreTimedFirstAndHopelessOnesNever) {

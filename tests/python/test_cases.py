@@ -209,7 +209,7 @@ def test_a_nan_in_one_lane_changes_no_bit_of_another():
             with torch.no_grad():
                 array.lane(1).weight.fill_(float("nan"))
         adam = hfta.optim.Adam(array)
-        step = array.record(adam, mse, plan=WIDE)
+        step = array.record(adam, mse, plan=hfta.Plan(width=3, workers=1, measures_lowerings=False))  # whose bits are compared
         for _ in range(3):
             step(x, y)
         results.append([array.lane_state_dict(lane) for lane in (0, 2)])

@@ -128,7 +128,11 @@ class Evaluation : public Recorded {
 std::string describe(const plan::Plan& plan) { return "hfta.Plan(" + plan::describe(plan) + ")"; }
 
 void bind_plan(py::module_& m) {
-  py::class_<plan::Plan>(m, "Plan")
+  py::class_<plan::Plan>(m, "Plan",
+                         "How an array is run: group width, workers (groups that run at once) and threads of each; chosen by measurement, kept with the run.\n\n"
+                         "Ways to compute an operator that `lowerings` does not name are timed at the first step, so another run may round otherwise; with\n"
+                         "`measures_lowerings=False` each operator takes its first way, and the same plan gives the same bits.\n\n"
+                         "Example:\n    >>> step = array.record(adam, loss_of, plan=hfta.Plan(width=8, workers=2))\n")
       .def(py::init([](std::int64_t width, std::int64_t workers, int intra_op_threads, bool recorded, std::map<std::string, std::string> lowerings,
                        bool measures_lowerings) {
              return plan::Plan{.width = width, .workers = workers, .intra_op_threads = intra_op_threads, .recorded = recorded, .lowerings = std::move(lowerings),
@@ -136,16 +140,16 @@ void bind_plan(py::module_& m) {
            }),
            py::kw_only(), py::arg("width") = 1, py::arg("workers") = 1, py::arg("intra_op_threads") = 1, py::arg("recorded") = true,
            py::arg("lowerings") = std::map<std::string, std::string>(), py::arg("measures_lowerings") = true)
-      .def_readwrite("width", &plan::Plan::width)
-      .def_readwrite("workers", &plan::Plan::workers)
-      .def_readwrite("intra_op_threads", &plan::Plan::intra_op_threads)
-      .def_readwrite("recorded", &plan::Plan::recorded)
-      .def_readwrite("lowerings", &plan::Plan::lowerings)
-      .def_readwrite("measures_lowerings", &plan::Plan::measures_lowerings)
-      .def("to_json", &plan::to_json)
-      .def_static("from_json", [](const std::string& text) { return plan::from_json(text); }, py::arg("text"))
-      .def("validate", &plan::validate, py::arg("lanes"))
-      .def("fitted", &plan::fitted, py::arg("lanes"))
+      .def_readwrite("width", &plan::Plan::width, "Lanes that run as one program.")
+      .def_readwrite("workers", &plan::Plan::workers, "Groups that run at once.")
+      .def_readwrite("intra_op_threads", &plan::Plan::intra_op_threads, "Threads of each worker.")
+      .def_readwrite("recorded", &plan::Plan::recorded, "False: plain steps, one lane after the other.")
+      .def_readwrite("lowerings", &plan::Plan::lowerings, "The way that each operator is computed, by the operator and its shapes.")
+      .def_readwrite("measures_lowerings", &plan::Plan::measures_lowerings, "Whether ways that `lowerings` does not name are timed.")
+      .def("to_json", &plan::to_json, "The plan as text.")
+      .def_static("from_json", [](const std::string& text) { return plan::from_json(text); }, py::arg("text"), "The way back.")
+      .def("validate", &plan::validate, py::arg("lanes"), "Refuses a plan that does not fit so many lanes (InvalidArgument).")
+      .def("fitted", &plan::fitted, py::arg("lanes"), "The plan for so many lanes: no group wider than the array, no worker without a group.")
       .def("__eq__", [](const plan::Plan& a, const py::object& b) { return py::isinstance<plan::Plan>(b) && a == py::cast<const plan::Plan&>(b); })
       .def("__repr__", &describe)
       .def(py::pickle([](const plan::Plan& plan) { return plan::to_json(plan); }, [](const std::string& text) { return plan::from_json(text); }));
@@ -155,7 +159,9 @@ void bind_plan(py::module_& m) {
 
 void bind_steps(py::module_& m) {
   bind_plan(m);
-  py::class_<PerLane>(m, "PerLane").def(py::init<at::Tensor>(), py::arg("tensor")).def_readonly("tensor", &PerLane::tensor);
+  py::class_<PerLane>(m, "PerLane", "Marks an input with a leading lane axis; see `hfta.per_lane`.")
+      .def(py::init<at::Tensor>(), py::arg("tensor"))
+      .def_readonly("tensor", &PerLane::tensor, "`[lanes, ...]`");
   m.def("train_step", &train_step, py::arg("arrays"), py::arg("optimizer"), py::arg("fn"), py::arg("inputs"), py::arg("max_norm") = py::none());
   m.def("backward", &backward, py::arg("arrays"), py::arg("fn"), py::arg("inputs"));
   m.def("evaluate", &evaluate, py::arg("arrays"), py::arg("fn"), py::arg("inputs"));

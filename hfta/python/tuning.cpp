@@ -98,15 +98,17 @@ void bind_space(py::module_& m) {
 }
 
 void bind_trial(py::module_& m) {
-  py::class_<tune::Trial>(m, "Trial")
-      .def_readonly("number", &tune::Trial::number)
-      .def_property_readonly("state", [](const tune::Trial& trial) { return std::string(tune::to_text(trial.state)); })
-      .def_property_readonly("parameters", &parameters_of)
+  py::class_<tune::Trial>(m, "Trial", "A trial as it stands in the study: plain data.")
+      .def_readonly("number", &tune::Trial::number, "From 0 on.")
+      .def_property_readonly("state", [](const tune::Trial& trial) { return std::string(tune::to_text(trial.state)); }, "Optuna's name of it, such as \"COMPLETE\".")
+      .def_property_readonly("parameters", &parameters_of, "Values by name.")
       .def_property_readonly("value",
-                             [](const tune::Trial& trial) { return trial.values.empty() ? std::nullopt : std::optional(trial.values[0]); })
-      .def_readonly("values", &tune::Trial::values)
-      .def_readonly("intermediate", &tune::Trial::intermediate)
-      .def_property_readonly("user_attributes", [](const tune::Trial& trial) { return attributes_of(trial.user_attributes); })
+                             [](const tune::Trial& trial) { return trial.values.empty() ? std::nullopt : std::optional(trial.values[0]); },
+                             "The tuned metric's last value; None where the trial has not completed.")
+      .def_readonly("values", &tune::Trial::values, "The same as a list, as Optuna has it.")
+      .def_readonly("intermediate", &tune::Trial::intermediate, "The tuned metric by epoch, from 1 on.")
+      .def_property_readonly("user_attributes", [](const tune::Trial& trial) { return attributes_of(trial.user_attributes); },
+                             "What else is told of it; hfta's own begin with \"hfta:\".")
       .def("__repr__", [](const tune::Trial& trial) {
         return base::message("hfta.Trial(", trial.number, ", ", tune::to_text(trial.state), ", ",
                              py::cast<std::string>(py::repr(parameters_of(trial))),

@@ -41,6 +41,18 @@ def with_leaves(module: M) -> M:
     return module
 
 
+def free_copy(module: M, memo: dict[int, Any]) -> M:
+    """The module with tensors of its own and their gradients; those of which the memo has a copy are that one."""
+    for tensor in (*module.parameters(), *module.buffers()):
+        if id(tensor) in memo:
+            continue
+        own = tensor.detach().clone()
+        memo[id(tensor)] = nn.Parameter(own, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else own
+        if tensor.grad is not None:
+            memo[id(tensor)].grad = tensor.grad.detach().clone()
+    return with_leaves(copy.deepcopy(module, memo))
+
+
 def from_models(models: Sequence[M]) -> Callable[[int], M]:
     def build(lane: int) -> M:
         try:

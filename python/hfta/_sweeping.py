@@ -49,6 +49,10 @@ class SweepOptions(TypedDict, total=False):
         callbacks: as for `Trainer` (()).
         seed: of everything: trial n has seed + n, unless a parameter "seed" says otherwise (0).
         new_space: goes on with another space than the study's (False).
+
+    Example:
+        >>> options: hfta.SweepOptions = {"trials": 32, "epochs": 10, "optimizer": "adamw"}
+        >>> hfta.sweep(Net, space, loss_of, loader, storage="runs/net/study.db", **options)
     """
 
     trials: int

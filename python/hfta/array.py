@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy as _copy
+import copy
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -13,22 +13,12 @@ from torch import Tensor, nn
 from . import _build, _core, steps
 from ._core import PerLane, Plan
 from ._errors import InvalidArgument
+from ._retired import Retired
 
 if TYPE_CHECKING:
     from .optim import Optimizer
 
 M = TypeVar("M", bound=nn.Module)
-
-
-class _Retired(Tensor):
-    """What a stacked parameter becomes when the array's lanes have moved: a stock optimizer that still holds it must not go on silently."""
-
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        raise InvalidArgument(
-            "hfta.Array: expected the array's present parameters, got one from before its lanes were kept or added, or its tensors converted: "
-            "take array.parameters() anew (a stock optimizer over them: make it anew)"
-        )
 
 
 class Array(Generic[M]):
@@ -41,6 +31,13 @@ class Array(Generic[M]):
     Frozen parameters, and buffers of frozen parts, that are equal in all lanes are stored and computed with once, so that many adapters
     or heads stand on one trunk. Where a lane's is written (loaded, changed in place, updated by the model itself) or thawed, each lane
     has its own from then on.
+
+    Example:
+        >>> array = hfta.fuse(Net, lanes=32)
+        >>> adam = hfta.optim.Adam(array, lr=torch.logspace(-4, -1, 32))
+        >>> step = array.record(adam, lambda net, x, y: F.cross_entropy(net(x), y))
+        >>> losses = step(x, y)      # [32]
+        >>> best = array.lane(int(losses.argmin()))
     """
 
     def __init__(self, build: Callable[[int], M], seeds: list[int]):
@@ -65,7 +62,7 @@ class Array(Generic[M]):
         self._parameters = {name: tensor for name, tensor, _ in self._core.parameters()}
         for name, tensor in before.items():
             if tensor is not self._parameters.get(name):
-                tensor.__class__ = _Retired
+                tensor.__class__ = Retired
         for tensor in self._parameters.values():
             setattr(tensor, "_hfta_array", weakref.ref(self))  # noqa: B010  (how an optimizer knows whose it is)
 
@@ -189,8 +186,19 @@ class Array(Generic[M]):
     def backward(self, fn: Callable[..., Any], *inputs: Any, recorded: bool = False) -> Any:
         """Forward and backward of every lane: adds to the stacked gradients, updates nothing.
 
+        Args:
+            fn: as for `train_step`.
+            recorded: replays `fn` fused, recorded at its first call; give the same function object each time.
+
         Returns:
             The losses `[lanes]`, or `(losses, extras)` where `fn` returns extras.
+
+        Raises:
+            Unsupported: `recorded`, and the function cannot be recorded.
+
+        Example:
+            >>> losses = array.backward(loss_of, x, y)
+            >>> next(array.parameters()).grad      # [lanes, ...]
         """
         return steps.backward(self, fn, *inputs, recorded=recorded)
 
@@ -261,18 +269,8 @@ class Array(Generic[M]):
 
     def _free_copy(self, lane: int, shared: list[Tensor] | None = None) -> M:
         """The lane's module with tensors of its own; those that all lanes share are these, where they are given."""
-        module = self._modules[lane]
-        memo: dict[int, Any] = {}
-        if shared is not None:
-            memo = {id(tensor): copied for tensor, copied in zip(self._core.lane_shared(lane), shared)}
-        for tensor in (*module.parameters(), *module.buffers()):
-            if id(tensor) in memo:
-                continue
-            own = tensor.detach().clone()
-            memo[id(tensor)] = nn.Parameter(own, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else own
-            if tensor.grad is not None:
-                memo[id(tensor)].grad = tensor.grad.detach().clone()
-        return _build.with_leaves(_copy.deepcopy(module, memo))
+        memo = {} if shared is None else {id(tensor): own for tensor, own in zip(self._core.lane_shared(lane), shared)}
+        return _build.free_copy(self._modules[lane], memo)
 
     def lane_state_dict(self, index: int) -> dict[str, Any]:
         """The lane's plain state dict, with copies of its tensors: saves alone and loads strictly in stock PyTorch."""
@@ -315,9 +313,17 @@ class Array(Generic[M]):
         self._core.load_state_dict(state)
 
     def keep(self, indices: Iterable[int]) -> None:
-        """Keeps these lanes, in this order, and drops the rest; optimizers and recorded steps follow.
+        """Keeps these lanes, in this order, or those of a mask of booleans; optimizers and recorded steps follow.
 
-        A mask of booleans, one per lane, tells them too (`array.keep(losses < 2)`). Modules of dropped lanes keep a copy of their tensors of their own.
+        Modules of dropped lanes keep a copy of their tensors of their own.
+
+        Raises:
+            IndexError: there is no such lane.
+            InvalidArgument (a ValueError): no lane, a lane twice, a mask of another length.
+
+        Example:
+            >>> array.keep(losses.topk(4, largest=False).indices)
+            >>> array.keep(losses < 2)
         """
         given: list[Any] = torch.as_tensor(indices).tolist() if hasattr(indices, "__array__") else list(indices)
         if given and all(isinstance(entry, bool) for entry in given):
@@ -335,6 +341,13 @@ class Array(Generic[M]):
 
         Hyper-parameters that were given as lists must be set for the new lanes before their first update. Where building a lane fails
         the array is as before.
+
+        Raises:
+            InvalidArgument (a ValueError): a model of another structure, a wrong number of seeds.
+
+        Example:
+            >>> array.append([Net(), Net()])
+            >>> array.append(Net, seeds=[7, 8])
         """
         before = self.lanes
         seeds = None if seeds is None else _build.seeds_of(seeds, "hfta.Array.append")
@@ -357,7 +370,7 @@ class Array(Generic[M]):
         self._take_stacks()
 
     def copy_lane(self, source: int, target: int) -> None:
-        """Overwrites lane `target` with lane `source`: tensors, gradients, generator; optimizers follow."""
+        """Overwrites lane `target` with lane `source`: tensors, gradients, generator; optimizers follow (IndexError: no such lane)."""
         self._core.copy_lane(self._index(source), self._index(target))
 
     def _fit_plan(self) -> None:
@@ -368,13 +381,9 @@ class Array(Generic[M]):
 
     def __getstate__(self) -> dict[str, Any]:
         generators = [self._core.generator_state(lane) for lane in range(self.lanes)]
-        shared: list[Tensor] = [_copy.deepcopy(tensor) for tensor in self._core.lane_shared(0)]
-        return {
-            "modules": [self._free_copy(lane, shared) for lane in range(self.lanes)],
-            "seeds": self.seeds,
-            "generators": generators,
-            "plan": self._plan,
-        }
+        shared: list[Tensor] = [copy.deepcopy(tensor) for tensor in self._core.lane_shared(0)]
+        modules = [self._free_copy(lane, shared) for lane in range(self.lanes)]
+        return {"modules": modules, "seeds": self.seeds, "generators": generators, "plan": self._plan}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(_build.from_models(state["modules"]), state["seeds"])  # type: ignore[misc]

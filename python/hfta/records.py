@@ -25,12 +25,17 @@ class LaneRecord:
 
     @property
     def is_running(self) -> bool:
+        """Whether its state is not final."""
         return self.state == "running"
 
 
 @dataclass
 class EarlyStop:
-    """Stops a lane whose metric has not got better for `patience` epochs. NaN is never better."""
+    """Stops a lane whose metric has not got better for `patience` epochs. NaN is never better.
+
+    Example:
+        >>> trainer = hfta.Trainer(array, adam, loss_of, metrics=metrics_of, early_stop=hfta.EarlyStop("accuracy", patience=3, maximize=True))
+    """
 
     metric: str = "loss"
     patience: int = 5
@@ -52,7 +57,7 @@ class EarlyStop:
 
 @dataclass
 class StepReport:
-    """One step; `losses` are `[lanes]` in the array's order, `ids` the lanes' ids."""
+    """One step of an epoch (both from 0 on); `losses` are `[lanes]` in the array's order, `ids` the lanes' ids."""
 
     epoch: int
     step: int
@@ -62,7 +67,7 @@ class StepReport:
 
 @dataclass
 class EpochReport:
-    """One epoch; a running lane's last entry is this epoch's."""
+    """One epoch (from 0 on), its number of steps and wall time; a running lane's last entry is this epoch's."""
 
     epoch: int
     steps: int
@@ -71,7 +76,15 @@ class EpochReport:
 
 
 class Callback:
-    """What happens meanwhile: make a subclass with some of these. `trainer.stop()` and `trainer.stop_lane(id)` may be called."""
+    """What happens meanwhile: make a subclass with some of these. `trainer.stop()` and `trainer.stop_lane(id)` may be called.
+
+    Example:
+        >>> class StopSlowLanes(hfta.Callback):
+        ...     def on_epoch(self, trainer, report):
+        ...         for lane in report.lanes:
+        ...             if lane.is_running and lane.epochs[-1]["loss"] > 2:
+        ...                 trainer.stop_lane(lane.id, "loss above 2")
+    """
 
     def on_step(self, trainer: Trainer, report: StepReport) -> None:
         """After each step."""

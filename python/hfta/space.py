@@ -12,7 +12,14 @@ Value = bool | int | float | str | None
 
 
 class Distribution:
-    """What a parameter is drawn from; made by `choice`, `uniform`, `loguniform`, `quniform`, `integer` and `logint`."""
+    """What a parameter is drawn from; made by `choice`, `uniform`, `loguniform`, `quniform`, `integer` and `logint`.
+
+    Raises:
+        InvalidArgument (a ValueError), where one is made: bounds out of order, a log scale that begins at zero, no values.
+
+    Example:
+        >>> hfta.uniform(0, 0.99).when(optimizer="sgd")
+    """
 
     def __init__(self, core: _core.Distribution, condition: tuple[str, list[Value]] | None = None):
         self._core, self._condition = core, condition
@@ -41,32 +48,56 @@ Space = Mapping[str, Distribution | Sequence[Any]]
 
 
 def choice(*values: Value) -> Distribution:
-    """One of these values: numbers, text, booleans, None."""
+    """One of these values: numbers, text, booleans, None.
+
+    Example:
+        >>> space = {"activation": hfta.choice("relu", "gelu"), "hidden": [64, 128]}      # a list is a choice too
+    """
     return Distribution(_core.choice(list(values)))
 
 
 def uniform(low: float, high: float) -> Distribution:
-    """A number between two bounds, both included."""
+    """A number between two bounds, both included.
+
+    Example:
+        >>> space = {"dropout": hfta.uniform(0, 0.5)}
+    """
     return Distribution(_core.uniform(low, high))
 
 
 def loguniform(low: float, high: float) -> Distribution:
-    """The same, even on a log scale; the bounds are the values, not exponents."""
+    """A number between two bounds, even on a log scale; the bounds are the values, not exponents, and above zero.
+
+    Example:
+        >>> space = {"lr": hfta.loguniform(1e-4, 1e-1)}
+    """
     return Distribution(_core.loguniform(low, high))
 
 
 def quniform(low: float, high: float, step: float) -> Distribution:
-    """Only `low + k * step`."""
+    """A number `low + k * step` up to `high`.
+
+    Example:
+        >>> space = {"label_smoothing": hfta.quniform(0, 0.2, 0.05)}
+    """
     return Distribution(_core.quniform(low, high, step))
 
 
 def integer(low: int, high: int, step: int = 1) -> Distribution:
-    """A whole number between two bounds, both included. Also `hfta.int`."""
+    """A whole number between two bounds, both included, in steps. Also `hfta.int`.
+
+    Example:
+        >>> space = {"layers": hfta.integer(1, 4)}
+    """
     return Distribution(_core.integer(low, high, step))
 
 
 def logint(low: int, high: int) -> Distribution:
-    """The same, even on a log scale."""
+    """A whole number between two bounds, both included, even on a log scale.
+
+    Example:
+        >>> space = {"hidden": hfta.logint(16, 1024)}
+    """
     return Distribution(_core.logint(low, high))
 
 

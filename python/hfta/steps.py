@@ -77,7 +77,11 @@ def train_step(arrays: Arrays, optimizer: Optimizer, fn: Callable[..., Any], *in
 
 
 def backward(arrays: Arrays, fn: Callable[..., Any], *inputs: Any, recorded: bool = False) -> Any:
-    """Forward and backward of every lane; adds to the stacked gradients of all these arrays. See `Array.backward`."""
+    """Forward and backward of every lane; adds to the stacked gradients of all these arrays. See `Array.backward`.
+
+    Example:
+        >>> losses = hfta.backward((generator, discriminator), lambda g, d, z: d(g(z)).mean(), z)      # [lanes]
+    """
     several = _list_of(arrays, "hfta.backward")
     if not recorded:
         return _core.backward(_cores(several), fn, list(inputs))
@@ -85,7 +89,11 @@ def backward(arrays: Arrays, fn: Callable[..., Any], *inputs: Any, recorded: boo
 
 
 def evaluate(arrays: Arrays, fn: Callable[..., Any], *inputs: Any, recorded: bool = False) -> Any:
-    """`fn(*models, *inputs)` for every lane without gradients; see `Array.evaluate`."""
+    """`fn(*models, *inputs)` for every lane without gradients; see `Array.evaluate`.
+
+    Example:
+        >>> scores = hfta.evaluate((generator, discriminator), lambda g, d, z: d(g(z)), z)      # [lanes, ...]
+    """
     several = _list_of(arrays, "hfta.evaluate")
     if not recorded:
         return _core.evaluate(_cores(several), fn, list(inputs))
@@ -174,7 +182,17 @@ class _Recorded:
 
 
 class RecordedStep(_Recorded):
-    """A recorded training step, made by `hfta.record`."""
+    """A recorded training step, made by `hfta.record`.
+
+    Raises:
+        Unsupported (at a call): the step cannot be recorded, see `hfta.record`.
+        InvalidArgument (at a call): inputs that do not fit, a loss that is no scalar.
+
+    Example:
+        >>> step = array.record(adam, loss_of)
+        >>> losses = step(x, y)      # [lanes]
+        >>> print(step.report())
+    """
 
     def __init__(
         self,
@@ -285,6 +303,14 @@ def clip_grad_norm_(
 
     Returns:
         The norms before, `[lanes]`.
+
+    Raises:
+        Unsupported: another norm than the 2-norm, or an option that is not there.
+
+    Example:
+        >>> array.backward(loss_of, x, y)
+        >>> norms = hfta.clip_grad_norm_(array, max_norm=1.0)
+        >>> adam.step()
     """
     several = _list_of(array, "hfta.clip_grad_norm_")
     if len(several) != 1:

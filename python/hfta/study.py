@@ -32,6 +32,10 @@ class Study:
 
     Raises:
         InvalidArgument: the study is there with another direction.
+
+    Example:
+        >>> study = hfta.Study("runs/net/study.db", direction="maximize")
+        >>> study.best_trial.parameters
     """
 
     def __init__(self, storage: str | os.PathLike[str], *, name: str = "hfta", direction: Literal["minimize", "maximize"] = "minimize"):

@@ -18,7 +18,16 @@ def __getattr__(name: str) -> Any:
 
 
 class LRScheduler:
-    """Sets each lane's learning rates step by step, as torch's scheduler of that name sets a single optimizer's."""
+    """Sets each lane's learning rates step by step, as torch's scheduler of that name sets a single optimizer's.
+
+    It follows the array's lanes as they are kept, added and copied.
+
+    Example:
+        >>> schedule = hfta.optim.lr_scheduler.StepLR(adam, step_size=10, gamma=[0.1, 0.5])
+        >>> for epoch in range(30):
+        ...     train(epoch)
+        ...     schedule.step()
+    """
 
     def __init__(self, optimizer: Optimizer, parts: list[tuple[str, dict[str, Any]]], milestones: list[Any], last_epoch: int):
         who = f"hfta.optim.lr_scheduler.{type(self).__name__}"
@@ -54,7 +63,11 @@ class LRScheduler:
         return self._running().lane_state_dict(self.optimizer.array._index(lane))
 
     def load_lane_state_dict(self, lane: int, state: dict[str, Any]) -> None:
-        """The way back."""
+        """The way back.
+
+        Raises:
+            InvalidArgument (a ValueError): the state of another kind of schedule.
+        """
         self._running().load_lane_state_dict(self.optimizer.array._index(lane), state)
 
     def state_dict(self) -> dict[str, Any]:
@@ -76,21 +89,34 @@ def _part(optimizer: Any, name: str, **values: Number) -> list[tuple[str, dict[s
 
 
 class StepLR(LRScheduler):
-    """Multiplies the rate by `gamma` every `step_size` steps."""
+    """Multiplies the rate by `gamma` every `step_size` steps: after `t` steps `lr * gamma ** (t // step_size)`.
+
+    Example:
+        >>> schedule = StepLR(adam, step_size=10, gamma=[0.1, 0.5])
+    """
 
     def __init__(self, optimizer: Optimizer, step_size: Number, gamma: Number = 0.1, last_epoch: int = -1):
         super().__init__(optimizer, _part(optimizer, "StepLR", step_size=step_size, gamma=gamma), [], last_epoch)
 
 
 class CosineAnnealingLR(LRScheduler):
-    """From the base rate down to `eta_min` along half a cosine of `T_max` steps."""
+    """From the base rate down to `eta_min` along half a cosine of `T_max` steps: after `t` steps
+    `eta_min + (lr - eta_min) * (1 + cos(pi * t / T_max)) / 2`.
+
+    Example:
+        >>> schedule = CosineAnnealingLR(adam, T_max=100, eta_min=1e-5)
+    """
 
     def __init__(self, optimizer: Optimizer, T_max: Number, eta_min: Number = 0.0, last_epoch: int = -1):
         super().__init__(optimizer, _part(optimizer, "CosineAnnealingLR", T_max=T_max, eta_min=eta_min), [], last_epoch)
 
 
 class LinearLR(LRScheduler):
-    """The base rate times a factor that goes from `start_factor` to `end_factor` in `total_iters` steps: a warm-up."""
+    """The base rate times a factor that goes evenly from `start_factor` to `end_factor` in `total_iters` steps: a warm-up.
+
+    Example:
+        >>> schedule = LinearLR(adam, start_factor=0.1, total_iters=[5, 10])
+    """
 
     def __init__(
         self, optimizer: Optimizer, start_factor: Number = 1.0 / 3, end_factor: Number = 1.0, total_iters: Number = 5, last_epoch: int = -1

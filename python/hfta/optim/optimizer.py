@@ -112,6 +112,10 @@ class Optimizer:
     Attributes:
         array: what it updates.
         param_groups: readable and writable, see `ParameterGroup`; what is set counts from the next step on, without recording anew.
+
+    Example:
+        >>> adam = hfta.optim.Adam(array, lr=1e-3, groups=[{"params": lambda name: "bias" in name, "weight_decay": 0}])
+        >>> adam.param_groups[0]["lr"] = [1e-3, 1e-4, 1e-5]
     """
 
     _kind = ""
@@ -222,7 +226,11 @@ class Optimizer:
         return {"name": self._kind, "lanes": [self.lane_state_dict(lane) for lane in range(self.array.lanes)]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The way back, into an optimizer of the same kind over as many lanes."""
+        """The way back, into an optimizer of the same kind over as many lanes.
+
+        Raises:
+            InvalidArgument (a ValueError): another kind, other lanes, or shapes that do not fit.
+        """
         if state.get("name") != self._kind or len(state.get("lanes", ())) != self.array.lanes:
             raise InvalidArgument(
                 f"hfta.optim.{self._kind}: expected the state of a {self._kind} of {self.array.lanes} lanes, "
@@ -259,7 +267,15 @@ def _names_in(array: Array[Any], group: list[Any], who: str) -> set[str]:
 
 
 class SGD(Optimizer):
-    """`torch.optim.SGD`: momentum, dampening, Nesterov; every number is one, or one per lane."""
+    """`torch.optim.SGD`: momentum, dampening, Nesterov; every number is one, or one per lane.
+
+    Raises:
+        InvalidArgument (a ValueError): a list of another length than there are lanes, a value out of range.
+        Unsupported: `foreach`, `fused`, `differentiable`.
+
+    Example:
+        >>> sgd = hfta.optim.SGD(array, lr=[0.1, 0.03, 0.01], momentum=0.9, nesterov=True)
+    """
 
     _kind = "SGD"
 
@@ -285,6 +301,10 @@ class SGD(Optimizer):
 
 class Adam(Optimizer):
     """`torch.optim.Adam`; every number is one, or one per lane (also within `betas`).
+
+    Raises:
+        InvalidArgument (a ValueError): a list of another length than there are lanes, a value out of range.
+        Unsupported: `foreach`, `fused`, `capturable`, `differentiable`.
 
     Example:
         >>> hfta.optim.Adam(array, lr=torch.logspace(-4, -2, array.lanes), betas=(0.9, [0.99, 0.999]))
@@ -317,7 +337,11 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """`torch.optim.AdamW`: the weight decay is decoupled from the gradient."""
+    """`torch.optim.AdamW`: the weight decay is decoupled from the gradient; otherwise as `Adam`.
+
+    Example:
+        >>> adamw = hfta.optim.AdamW(array, lr=1e-3, weight_decay=[0.0, 0.01, 0.1])
+    """
 
     _kind = "AdamW"
 
@@ -342,7 +366,15 @@ class AdamW(Adam):
 
 
 class Adadelta(Optimizer):
-    """`torch.optim.Adadelta`; every number is one, or one per lane."""
+    """`torch.optim.Adadelta`; every number is one, or one per lane.
+
+    Raises:
+        InvalidArgument (a ValueError): a list of another length than there are lanes, a value out of range.
+        Unsupported: `foreach`, `capturable`, `differentiable`.
+
+    Example:
+        >>> adadelta = hfta.optim.Adadelta(array, rho=[0.9, 0.95, 0.99])
+    """
 
     _kind = "Adadelta"
 

@@ -23,5 +23,6 @@ void register_axis_rules();
 void register_recurrent_rules();
 void register_softmax_rules();
 void register_merged_rules();
+void register_rectified_pool_rules();
 
 }  // namespace hfta::ops

@@ -37,6 +37,7 @@ void register_all() {
   register_recurrent_rules();
   register_softmax_rules();
   register_merged_rules();
+  register_rectified_pool_rules();
 }
 
 const Table& table() {

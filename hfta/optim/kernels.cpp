@@ -3,6 +3,8 @@
 #include <ATen/Version.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <string>
 #include <type_traits>
 
@@ -98,8 +100,42 @@ HFTA_INLINE T quotient(T x, T divisor, T inverse) {
   return rest == rest ? fused<Fused>(rest, inverse, near) : near;  // x is infinite or NaN: so is `near`
 }
 
+/// The bits of a float without its sign: those of a denormal are an integer of 1 to kMostDenormal, its value in steps of 2^-149.
+HFTA_INLINE std::uint32_t magnitude(float x) { return std::bit_cast<std::uint32_t>(x) & 0x7fffffffU; }
+constexpr std::uint32_t kMostDenormal = 0x7fffffU;
+HFTA_INLINE bool is_denormal(float x) { return magnitude(x) - 1U < kMostDenormal; }
+
+// Where a gradient stays zero (a dead unit, a frozen path) the first moment decays to denormals, and stays there: rounding never takes
+// the last few steps to zero. A processor computes with them a hundred times slower; so blocks that have some take other instructions
+// to the same bits. Doubles get there ten times later and are computed as they are.
+
+template <typename T>
+HFTA_INLINE bool has_denormals(const T* __restrict x, std::int64_t size) {
+  if constexpr (!std::is_same_v<T, float>) return false;
+  else {
+    std::uint32_t found = 0;
+    for (std::int64_t i = 0; i < size; ++i) found |= is_denormal(x[i]) ? 1U : 0U;
+    return found != 0;
+  }
+}
+
+/// `x * keep` for `keep` of 0 to 1. A denormal's steps are multiplied in double, which is exact, and rounded to whole steps.
+template <bool Denormals, typename T>
+HFTA_INLINE T kept(T x, T keep) {
+  if constexpr (!Denormals || !std::is_same_v<T, float>) return x * keep;
+  else {
+    constexpr double kWhole = 0x1.8p52;  // Added and taken away it leaves the nearest integer.
+    const bool denormal = is_denormal(x);
+    const double steps = static_cast<double>(static_cast<std::int32_t>(magnitude(x))) * static_cast<double>(keep);
+    const auto rounded = static_cast<std::uint32_t>(static_cast<std::int32_t>(steps + kWhole - kWhole));
+    const float small = std::bit_cast<float>(rounded | (std::bit_cast<std::uint32_t>(x) & 0x80000000U));
+    const float other = (denormal ? 0.0F : x) * keep;
+    return denormal ? small : other;
+  }
+}
+
 /// Moves both moments; leaves the values whose roots are taken in `squares`.
-template <typename T, bool Fused, bool Amsgrad>
+template <typename T, bool Fused, bool Amsgrad, bool Denormals>
 HFTA_INLINE void adam_moments(const T* __restrict p, const T* __restrict g, T* __restrict first, T* __restrict second, T* __restrict largest,
                               T* __restrict squares, std::int64_t size, const LaneNumbers& lane) {
   const T scale = lane.scale, decay = lane.decay, keep = lane.keep, add = lane.add, keep_square = lane.keep_square, add_square = lane.add_square;
@@ -108,18 +144,38 @@ HFTA_INLINE void adam_moments(const T* __restrict p, const T* __restrict g, T* _
     T gradient = g[i] * scale;
     gradient = decay != 0 ? fused<Fused>(p[i], decay, gradient) : gradient;
     T square = fused<Fused>(add_square * gradient, gradient, second[i] * keep_square);
-    first[i] = fused<Fused>(gradient, add, first[i] * keep);
+    first[i] = fused<Fused>(gradient, add, kept<Denormals>(first[i], keep));
     second[i] = square;
     if constexpr (Amsgrad) largest[i] = square = largest[i] > square || largest[i] != largest[i] ? largest[i] : square;
     squares[i] = square;
   }
 }
 
-template <typename T, bool Fused>
+template <typename T, bool Fused, bool Denormals>
 HFTA_INLINE void adam_parameter(T* __restrict p, const T* __restrict first, const T* __restrict roots, std::int64_t size, const LaneNumbers& lane) {
   const T shrink = lane.shrink, rate = lane.rate, divisor = lane.root_divisor, eps = lane.eps, inverse = 1 / divisor;
+  // A parameter of this size is not moved by a denormal: the quotient is less than a quarter of its last digit.
+  const T unmoved = Denormals ? std::fabs(rate) / eps * static_cast<T>(0x1p-98) : 0;
 #pragma GCC ivdep
-  for (std::int64_t i = 0; i < size; ++i) p[i] = p[i] * shrink + (rate * first[i]) / (quotient<Fused>(roots[i], divisor, inverse) + eps);
+  for (std::int64_t i = 0; i < size; ++i) {
+    const T shrunk = p[i] * shrink;
+    T moment = first[i];
+    if constexpr (Denormals && std::is_same_v<T, float>) moment = is_denormal(moment) && std::fabs(shrunk) > unmoved ? T(0) : moment;
+    p[i] = shrunk + (rate * moment) / (quotient<Fused>(roots[i], divisor, inverse) + eps);
+  }
+}
+
+/// Rows `[l0, end)`, elements `[from, from + size)`: both passes.
+template <typename T, bool Fused, bool Amsgrad, bool Denormals>
+HFTA_INLINE void adam_part(const Rows& rows, const LaneNumbers* numbers, std::int64_t l0, std::int64_t end, std::int64_t from, std::int64_t size, T* block) {
+  const auto parameter = [&](std::int64_t l) { return static_cast<T*>(rows.parameter) + l * rows.parameter_stride + from; };
+  const auto state = [&](std::size_t slot, std::int64_t l) { return static_cast<T*>(rows.state[slot]) + l * rows.state_stride + from; };
+  for (std::int64_t l = l0; l < end; ++l) {
+    const T* g = static_cast<const T*>(rows.gradient) + l * rows.gradient_stride + from;
+    adam_moments<T, Fused, Amsgrad, Denormals>(parameter(l), g, state(0, l), state(1, l), Amsgrad ? state(2, l) : nullptr, block + (l - l0) * size, size, numbers[l]);
+  }
+  take_roots(block, (end - l0) * size);
+  for (std::int64_t l = l0; l < end; ++l) adam_parameter<T, Fused, Denormals>(parameter(l), state(0, l), block + (l - l0) * size, size, numbers[l]);
 }
 
 /// In blocks of some rows, or of a part of one row, that stay in the first-level cache between the two passes.
@@ -130,20 +186,12 @@ HFTA_INLINE void adam_body(const Rows& rows, const LaneNumbers* numbers, bool) {
   for (std::int64_t l0 = 0; l0 < rows.lanes; l0 += together)
     for (std::int64_t from = 0; from < rows.size; from += length) {
       const std::int64_t end = std::min(rows.lanes, l0 + together), size = std::min(length, rows.size - from);
-      for (std::int64_t l = l0; l < end; ++l) {
-        const T* p = static_cast<const T*>(rows.parameter) + l * rows.parameter_stride + from;
-        const T* g = static_cast<const T*>(rows.gradient) + l * rows.gradient_stride + from;
-        const std::int64_t at = l * rows.state_stride + from;
-        T *first = static_cast<T*>(rows.state[0]) + at, *second = static_cast<T*>(rows.state[1]) + at, *squares = block + (l - l0) * size;
-        if (rows.state[2])
-          adam_moments<T, Fused, true>(p, g, first, second, static_cast<T*>(rows.state[2]) + at, squares, size, numbers[l]);
-        else
-          adam_moments<T, Fused, false>(p, g, first, second, nullptr, squares, size, numbers[l]);
-      }
-      take_roots(block, (end - l0) * size);
-      for (std::int64_t l = l0; l < end; ++l)
-        adam_parameter<T, Fused>(static_cast<T*>(rows.parameter) + l * rows.parameter_stride + from,
-                                 static_cast<const T*>(rows.state[0]) + l * rows.state_stride + from, block + (l - l0) * size, size, numbers[l]);
+      bool denormals = false;
+      for (std::int64_t l = l0; l < end; ++l) denormals |= has_denormals(static_cast<const T*>(rows.state[0]) + l * rows.state_stride + from, size);
+      if (rows.state[2])
+        denormals ? adam_part<T, Fused, true, true>(rows, numbers, l0, end, from, size, block) : adam_part<T, Fused, true, false>(rows, numbers, l0, end, from, size, block);
+      else
+        denormals ? adam_part<T, Fused, false, true>(rows, numbers, l0, end, from, size, block) : adam_part<T, Fused, false, false>(rows, numbers, l0, end, from, size, block);
     }
 }
 

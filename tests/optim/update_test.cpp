@@ -147,6 +147,44 @@ INSTANTIATE_TEST_SUITE_P(AllOptimizers, UpdateTest,
 
 TEST(UpdateCasesTest, AreAllInstantiated) { EXPECT_EQ(cases().size(), 11u); }
 
+/// Where gradients are zero from some step on the first moments decay to denormals, which our kernel computes in a way of their own.
+TEST(UpdateNumbersTest, MomentsThatDecayToDenormalsKeepLibTorchsBits) {
+  const std::vector<double> beta1{0.9, 0.5, 0.97, 0.0}, eps{1e-8, 1e-8, 1e-30, 0};
+  for (const bool amsgrad : {false, true}) {
+    torch::manual_seed(3);
+    auto array = odd_array(kLanes);
+    std::vector<torch::Tensor> sizes;  // of each gradient: live, never more than a denormal, or dead
+    {
+      const torch::NoGradGuard no_grad;
+      for (const auto& p : array.parameters()) {
+        const auto kind = torch::randint(0, 4, p.tensor.sizes());
+        sizes.push_back(torch::where(kind == 0, 1.0F, torch::where(kind == 1, 1e-39F, 0.0F)));
+        p.tensor.mul_(torch::where(torch::rand(p.tensor.sizes()) < 0.2, 0.0F, torch::where(torch::rand(p.tensor.sizes()) < 0.2, 1e-33F, 1.0F)));
+      }
+    }
+    optim::Adam adam(array, {.lr = kRates, .beta1 = beta1, .eps = eps, .amsgrad = amsgrad});
+    std::vector<std::vector<torch::Tensor>> solo;
+    std::vector<Step> steps;
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      solo.push_back(solo_parameters(array, static_cast<std::int64_t>(lane)));
+      steps.push_back(solo_adam(solo.back(), torch::optim::AdamOptions(kRates[lane]).betas({beta1[lane], 0.999}).eps(eps[lane]).amsgrad(amsgrad)));
+    }
+    for (int step = 0; step < 1100; ++step) {
+      auto gradients = random_gradients(array);
+      const bool all = step < 3 || step > 1090;
+      for (std::size_t p = 0; p < gradients.size(); ++p)
+        if (gradients[p].defined() && !all) gradients[p].mul_(sizes[p]);
+      adam.update(0, kLanes, gradients);
+      for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+        give_gradients(solo[lane], gradients, lane);
+        steps[lane]();
+        for (std::size_t p = 0; (step % 50 == 0 || all) && p < solo[lane].size(); ++p)
+          ASSERT_TRUE(same_bits(array.lane_parameters(lane)[p], solo[lane][p])) << "step " << step << ", lane " << lane << ", " << array.parameters()[p].name;
+      }
+    }
+  }
+}
+
 struct OneWeightImpl : torch::nn::Module {
   OneWeightImpl() { w = register_parameter("w", torch::ones({1}, torch::kDouble)); }
   torch::Tensor w;

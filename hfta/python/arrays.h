@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "hfta/lanes/array.h"
@@ -24,10 +25,13 @@ class ModuleArray final : public lanes::ArrayBase {
   py::handle python_module(std::int64_t lane) const { return PyList_GetItem(modules_.get().ptr(), lane); }
   /// Needs the lock.
   void take_back_rebound(std::int64_t lane) { static_cast<Mirror&>(*module(lane)).take_back_rebound(lane); }
+  /// Held by whatever runs the lanes: calls of several threads take turns.
+  std::recursive_mutex& turn() { return turn_; }
 
  private:
   static Factory factory(Held modules, Held build);
   Held modules_;
+  std::recursive_mutex turn_;
 };
 
 using ArrayPtr = std::shared_ptr<ModuleArray>;

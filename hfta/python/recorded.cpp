@@ -1,6 +1,9 @@
 #include "hfta/python/recorded.h"
 
 #include <ATen/autocast_mode.h>
+#include <unistd.h>
+
+#include <algorithm>
 
 #include "hfta/base/error.h"
 
@@ -11,8 +14,15 @@ constexpr std::size_t kMostContexts = 8;  // A value that changes at every step 
 
 }  // namespace
 
+Turn::Turn(const std::vector<ArrayPtr>& arrays) : arrays_(arrays) {
+  std::sort(arrays_.begin(), arrays_.end());
+  arrays_.erase(std::unique(arrays_.begin(), arrays_.end()), arrays_.end());
+  const py::gil_scoped_release without_lock;
+  for (const auto& array : arrays_) locks_.emplace_back(array->turn());
+}
+
 Recorded::Recorded(py::object fn, std::vector<ArrayPtr> arrays, py::object collect, py::object name_captured, bool freeze_captured, std::size_t limit)
-    : code_(code_of(std::move(fn), std::move(arrays))), watch_(std::make_shared<Watch>(std::move(collect))), name_captured_(std::move(name_captured)) {
+    : process_(getpid()), code_(code_of(std::move(fn), std::move(arrays))), watch_(std::make_shared<Watch>(std::move(collect))), name_captured_(std::move(name_captured)) {
   options_.freeze_captured = freeze_captured;
   options_.limit = limit;
   options_.context = [context = context_] { return *context; };
@@ -23,6 +33,8 @@ Recorded::Recorded(py::object fn, std::vector<ArrayPtr> arrays, py::object colle
 }
 
 void Recorded::look(const Inputs& inputs) {
+  // Its workers are the parent's threads.
+  if (getpid() != process_) throw Unsupported("hfta.record: expected calls by the process that made the recorded function, got one by a process forked from it: record anew there");
   code_->use(inputs);
   *context_ = watch_->context();
   for (const auto device : {at::kCPU, at::kCUDA})

@@ -2,10 +2,13 @@
 
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <sys/types.h>
 
 #include "hfta/python/interpreter.h"
 #include "hfta/python/lane_code.h"
@@ -37,6 +40,16 @@ inline train::LaneStep lane_step(const std::shared_ptr<LaneCode>& code) {
   return [code](std::int64_t lane, std::span<const at::Tensor> inputs) { return code->step(lane, inputs); };
 }
 
+/// A call's turn on its arrays. Taken with the interpreter's lock, which is given up meanwhile: who has the turn may need it.
+class Turn {
+ public:
+  explicit Turn(const std::vector<ArrayPtr>& arrays);
+
+ private:
+  std::vector<ArrayPtr> arrays_;
+  std::vector<std::unique_lock<std::recursive_mutex>> locks_;
+};
+
 /// What recorded functions of all kinds have in common.
 class Recorded {
  public:
@@ -44,9 +57,10 @@ class Recorded {
 
  protected:
   /// Before each call, with the lock.
-  /// @throws Unsupported where the Python values that the function reads are others at each call.
+  /// @throws Unsupported where the Python values that the function reads are others at each call, or this process was forked from the one that recorded.
   void look(const Inputs& inputs);
 
+  pid_t process_;
   std::shared_ptr<std::string> context_ = std::make_shared<std::string>();
   std::shared_ptr<LaneCode> code_;
   std::shared_ptr<Watch> watch_;

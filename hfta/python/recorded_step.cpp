@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <iterator>
 #include <limits>
 #include <optional>
@@ -20,6 +21,26 @@
 
 namespace hfta::python {
 namespace {
+
+/// Ctrl-C while plans are timed, which is no candidate's failure: no std::exception, so nobody takes it for one.
+struct Interrupted {
+  std::exception_ptr error;
+};
+
+/// Runs what is timed; asks for signals, which only Python code would notice.
+template <typename Body>
+auto interruptible(const Body& body) {
+  try {
+    const auto result = body();
+    const py::gil_scoped_acquire lock;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    return result;
+  } catch (py::error_already_set& error) {
+    const py::gil_scoped_acquire lock;
+    if (error.matches(PyExc_Exception)) throw;
+    throw Interrupted{std::current_exception()};
+  }
+}
 
 constexpr double kChoiceSeconds = 1;  // A choice ends after it: recording is to take less than 2 s in all.
 
@@ -48,6 +69,7 @@ class Step : public Recorded {
   }
 
   py::object operator()(const py::args& args) {
+    const Turn turn(code_->array_pointers());
     const Inputs inputs(arguments_of(args));
     prepare(inputs);
     const train::Batch batch(inputs.tensors);
@@ -56,6 +78,7 @@ class Step : public Recorded {
 
   /// Steps on batches in turn; neighbours that are nested alike are made together.
   py::list run(const std::vector<py::tuple>& given) {
+    const Turn turn(code_->array_pointers());
     std::vector<Inputs> batches;
     for (const auto& batch : given) batches.emplace_back(arguments_of(batch));
     py::list results;
@@ -170,16 +193,20 @@ class Step : public Recorded {
         subject.complete = [&](const plan::Plan& found) {
           if (!found.recorded) return found;
           undisturbed.restore_now();
-          measure(inputs, found, together);
+          interruptible([&] { return measure(inputs, found, together); });
           return recorded_.plan();
         };
         const auto result = plan::choose(space, subject, [&](const plan::Plan& plan) {
           undisturbed.restore_now();
-          return measure(inputs, plan, together);
+          return interruptible([&] { return measure(inputs, plan, together); });
         }, {.budget_seconds = kChoiceSeconds});
         chosen = result.plan;
         choice_ = explained(result);
         timings_ = result.timings;
+      } catch (const Interrupted& interrupted) {
+        use(chosen);
+        to_choose_ = true;
+        std::rethrow_exception(interrupted.error);
       } catch (const Error&) {
         choice_ = "no other plan could be measured";
       }

@@ -157,3 +157,73 @@ def test_a_step_outlives_moves_of_the_lanes(array, sgd):
     array.append([net()])
     sgd.param_groups[0]["lr"] = 0.1
     assert step(*batch()).shape == (3,)
+
+
+def test_ctrl_c_while_a_plan_is_chosen_stops_and_leaves_no_trace(array, sgd):
+    pressed = []
+
+    def interrupted(model, x, y):
+        if torch._C._len_torch_dispatch_stack() == 0 and len(pressed) == 1:  # by plain steps, as one of the plans
+            pressed.append(True)
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1)
+        return mse(model, x, y)
+
+    step = array.record(sgd, interrupted)
+    inputs = batch()
+    step(*inputs)
+    before = [p.clone() for p in array.parameters()]
+    pressed.append(False)
+    with pytest.raises(KeyboardInterrupt):
+        step(*inputs)
+    assert all(torch.equal(a, b) for a, b in zip(before, array.parameters()))
+    step(*inputs)
+    assert step._core.timings, "the next call chooses"
+
+
+def test_threads_take_turns_on_one_array(array, sgd):
+    step = array.record(sgd, mse, plan=WIDE)
+    inputs = batch()
+    losses, errors = [], []
+
+    def work(by):
+        try:
+            for _ in range(50):
+                losses.append(float(by()[0]))
+        except Exception as error:
+            errors.append(error)
+
+    ways = [lambda: step(*inputs), lambda: array.train_step(sgd, mse, *inputs), lambda: step(*inputs)]
+    threads = [threading.Thread(target=work, args=(way,)) for way in ways]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors and len(losses) == 150
+    assert sgd.steps(0) == 150, "no update was lost"
+    assert min(losses) > 0 and losses[-1] < losses[0]
+
+
+def test_a_forked_process_is_told_to_record_anew(array, sgd):
+    step = array.record(sgd, mse, plan=hfta.Plan(width=2, workers=2))
+    inputs = batch()
+    step(*inputs)
+    child = os.fork()
+    if child == 0:
+        try:
+            step(*inputs)
+        except hfta.Unsupported as why:
+            os._exit(0 if "record anew" in str(why) else 1)
+        finally:
+            os._exit(2)
+    for _ in range(200):
+        done, code = os.waitpid(child, os.WNOHANG)
+        if done:
+            break
+        time.sleep(0.05)
+    else:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        pytest.fail("the child hangs")
+    assert code == 0
+    step(*inputs)

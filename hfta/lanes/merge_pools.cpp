@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 
 #include "hfta/lanes/merging.h"
 
@@ -41,17 +42,62 @@ class PoolMerger {
   }
 
   void merge(std::size_t relu, const Pooling& found) {
+    if (const auto convolution = convolution_before(relu, found)) return merge_convolution(relu, found, *convolution);
     const auto pooled = *m_.output(found.pool, 0), images = *m_.input(relu, 0);
     const auto which = m_.add(m_.value(pooled).sizes, at::kByte, pooled);
     m_.replace(relu, "hfta::rectified_max_pool2d", {images}, {pooled, which}, {found.pool});
     if (!found.gradients) return;
     const auto [of_pool, of_relu] = *found.gradients;
-    const auto& sizes = m_.value(images).sizes;
-    const std::vector<std::int64_t> size{sizes.end()[-2], sizes.end()[-1]};
-    m_.replace(of_relu, "hfta::rectified_max_pool2d_backward", {*m_.input(of_pool, 0), which, c10::IValue(size)}, m_.node(of_relu).outputs, {of_pool});
+    m_.replace(of_relu, "hfta::rectified_max_pool2d_backward", {*m_.input(of_pool, 0), which, c10::IValue(plane_of(images))}, m_.node(of_relu).outputs, {of_pool});
   }
 
  private:
+  /// A convolution, and its gradients where there are some.
+  struct Convolution {
+    std::size_t forward;
+    std::optional<std::size_t> backward;
+  };
+
+  /// The one whose results nobody but the ReLU reads, and whose gradients come from nowhere else.
+  std::optional<Convolution> convolution_before(std::size_t relu, const Pooling& found) const {
+    const auto images = *m_.input(relu, 0);
+    const auto forward = m_.writers(images).front();
+    if (!m_.is(forward, "aten::convolution") || m_.output(forward, 0) != images || m_.value(images).sizes.size() != 4) return std::nullopt;
+    const auto taker = m_.is(relu, "aten::relu") ? m_.taker(forward, "aten::relu") : m_.taker_in_place(forward, "aten::relu_");
+    if (taker != relu || !same_types(forward)) return std::nullopt;
+    if (!found.gradients) return Convolution{forward, std::nullopt};
+    const auto [of_pool, of_relu] = *found.gradients;
+    const auto backward = m_.taker(of_relu, "aten::convolution_backward");
+    if (!backward || m_.input(*backward, 1) != m_.input(forward, 0) || m_.input(*backward, 2) != m_.input(forward, 1)) return std::nullopt;
+    const auto& options = m_.node(forward).inputs;
+    if (!std::equal(options.begin() + 3, options.begin() + 9, m_.node(*backward).inputs.begin() + 4) || !m_.stays(m_.node(of_pool).inputs[0], of_pool, *backward)) return std::nullopt;
+    return Convolution{forward, backward};
+  }
+
+  bool same_types(std::size_t convolution) const {
+    const auto type = m_.value(*m_.output(convolution, 0)).dtype;
+    return std::ranges::all_of(std::array{0, 1}, [&](auto k) { return m_.input(convolution, k) && m_.value(*m_.input(convolution, k)).dtype == type; });
+  }
+
+  void merge_convolution(std::size_t relu, const Pooling& found, const Convolution& convolution) {
+    const auto pooled = *m_.output(found.pool, 0);
+    const auto size = plane_of(*m_.input(relu, 0));
+    const auto which = m_.add(m_.value(pooled).sizes, at::kByte, pooled);
+    m_.replace(convolution.forward, "hfta::convolution_rectified_max_pool2d", m_.node(convolution.forward).inputs, {pooled, which}, {relu, found.pool});
+    if (!found.gradients) return;
+    const auto [of_pool, of_relu] = *found.gradients;
+    auto inputs = m_.node(*convolution.backward).inputs;
+    inputs.front() = *m_.input(of_pool, 0);
+    inputs.insert(inputs.begin() + 1, which);
+    inputs.push_back(c10::IValue(size));
+    m_.replace(*convolution.backward, "hfta::convolution_rectified_max_pool2d_backward", std::move(inputs), m_.node(*convolution.backward).outputs, {of_pool, of_relu});
+  }
+
+  std::vector<std::int64_t> plane_of(ValueId images) const {
+    const auto& sizes = m_.value(images).sizes;
+    return {sizes.end()[-2], sizes.end()[-1]};
+  }
+
   static constexpr std::string_view kPool = "aten::max_pool2d_with_indices", kPoolGradient = "aten::max_pool2d_with_indices_backward";
 
   /// Contiguous floating images of the CPU.

@@ -73,7 +73,7 @@ class Merging {
   Places readers_, writers_;  // of each memory: nodes in order
 };
 
-/// A ReLU, the max pooling behind it and their gradients. @returns whether node `i`, the ReLU, was merged.
+/// A ReLU, the max pooling behind it and their gradients, with the convolution before it where there is one. @returns whether node `i`, the ReLU, was merged.
 bool merge_pool(Merging& merging, std::size_t i);
 
 }  // namespace hfta::lanes

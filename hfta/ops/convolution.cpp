@@ -7,6 +7,7 @@
 #include "hfta/ops/convolution_product.h"
 #include "hfta/ops/direct_convolution.h"
 #include "hfta/ops/layout.h"
+#include "hfta/ops/sample_convolution.h"
 #include "hfta/ops/winograd.h"
 
 namespace hfta::ops {
@@ -136,6 +137,7 @@ std::string_view name_of(ConvolutionLowering lowering) {
     case ConvolutionLowering::Looped: return "looped";
     case ConvolutionLowering::Direct: return "direct";
     case ConvolutionLowering::Winograd: return "winograd";
+    case ConvolutionLowering::Samples: return "samples";
     case ConvolutionLowering::Grouped: return "grouped";
   }
   return "";
@@ -151,6 +153,7 @@ std::optional<LaneTensor> convolution(const LaneTensor& input, const LaneTensor&
     case ConvolutionLowering::Looped: return looped(input, weight, bias, options, lanes);
     case ConvolutionLowering::Direct: return direct_convolution(input, weight, bias, options, lanes);
     case ConvolutionLowering::Winograd: return winograd_convolution(input, weight, bias, options, lanes);
+    case ConvolutionLowering::Samples: return sample_convolution(input, weight, bias, options, lanes);
     case ConvolutionLowering::Grouped: return grouped(input, weight, bias, options, lanes);
   }
   return std::nullopt;
@@ -167,6 +170,7 @@ std::optional<ConvolutionGradients> convolution_backward(const LaneTensor& grad_
     case ConvolutionLowering::Looped: return looped_backward(grad_output, input, weight, options, wanted, lanes);
     case ConvolutionLowering::Direct: return direct_convolution_backward(grad_output, input, weight, options, wanted, lanes);
     case ConvolutionLowering::Winograd: return winograd_convolution_backward(grad_output, input, weight, options, wanted, lanes);
+    case ConvolutionLowering::Samples: return sample_convolution_backward(grad_output, input, weight, options, wanted, lanes);
     case ConvolutionLowering::Grouped: return grouped_backward(grad_output, input, weight, options, wanted, lanes);
   }
   return std::nullopt;

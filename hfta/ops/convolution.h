@@ -20,12 +20,13 @@ enum class ConvolutionLowering {
   Looped,   ///< One convolution per lane.
   Direct,   ///< Stride and dilation one, on the CPU: a kernel of ours for few channels and small images.
   Winograd,  ///< Floats, kernel of 3 x 3, stride one, on the CPU: a kernel of ours with 16 products for 36.
+  Samples,  ///< Floats, stride and dilation one, on the CPU: a kernel of ours whose vectors run across samples.
   Grouped,  ///< One convolution with lanes x groups groups.
 };
 /// Every lowering, best guess first: the chooser times them, the tests compare them.
 inline constexpr std::array kConvolutionLowerings{ConvolutionLowering::Wide, ConvolutionLowering::Folded, ConvolutionLowering::Product,
                                                   ConvolutionLowering::Looped, ConvolutionLowering::Direct, ConvolutionLowering::Winograd,
-                                                  ConvolutionLowering::Grouped};
+                                                  ConvolutionLowering::Samples, ConvolutionLowering::Grouped};
 std::string_view name_of(ConvolutionLowering lowering);
 
 /// How a convolution goes over its input; one entry per spatial axis (1 to 3) or one for all.

@@ -1,7 +1,6 @@
 #include <utility>
 
-#include "hfta/ops/arguments.h"
-#include "hfta/ops/convolution.h"
+#include "hfta/ops/convolution_arguments.h"
 #include "hfta/ops/register.h"
 #include "hfta/ops/rule.h"
 
@@ -9,16 +8,6 @@ namespace hfta::ops {
 namespace {
 
 using Results = std::optional<std::vector<LaneValue>>;
-
-/// Options from `first` on: stride, padding, dilation, transposed, output_padding, groups.
-ConvolutionOptions options_at(const Arguments& arguments, std::size_t first) {
-  return {.stride = arguments.integers(first),
-          .padding = arguments.integers(first + 1),
-          .dilation = arguments.integers(first + 2),
-          .transposed = arguments.plain(first + 3).toBool(),
-          .output_padding = arguments.integers(first + 4),
-          .groups = arguments.plain(first + 5).toInt()};
-}
 
 /// aten::convolution(input, weight, bias, options...)
 Results forward_rule(const Arguments& arguments, ConvolutionLowering lowering) {
@@ -39,9 +28,7 @@ Results backward_rule(const Arguments& arguments, ConvolutionLowering lowering) 
   const auto gradients = convolution_backward(*grad_output, *input, *weight, options_at(arguments, 4), {mask[0], mask[1], mask[2]},
                                               arguments.lanes(), lowering);
   if (!gradients) return std::nullopt;
-  std::vector<LaneValue> results;
-  for (const auto& gradient : *gradients) results.push_back(gradient ? LaneValue(*gradient) : LaneValue(c10::IValue(at::Tensor())));
-  return results;
+  return results_of(*gradients);
 }
 
 }  // namespace
@@ -49,9 +36,7 @@ Results backward_rule(const Arguments& arguments, ConvolutionLowering lowering) 
 void register_convolution_rules() {
   OperatorRules forward{"aten::convolution", {}}, backward{"aten::convolution_backward", {}};
   for (const auto lowering : kConvolutionLowerings) {
-    // Marked for the CPU, so that one lane takes it too: LibTorch's own kernels for this case are slow there only.
-    const bool cpu_only = lowering == ConvolutionLowering::Product || lowering == ConvolutionLowering::Direct ||
-                          lowering == ConvolutionLowering::Winograd;
+    const bool cpu_only = is_for_cpu(lowering);
     const auto run_forward = [=](const RuleContext& context, std::span<const LaneValue> values) {
       return forward_rule(Arguments(context, values), lowering);
     };

@@ -132,16 +132,6 @@ HFTA_INLINE void convolve(const T* input, const std::vector<T>& weights, const T
   }
 }
 
-/// The convolution whose result is the gradient of the images: outputs and channels change places, the kernel is turned round.
-DirectShape turned(const DirectShape& s) {
-  return {.channels = s.outputs,
-          .height = s.out_height(),
-          .width = s.out_width(),
-          .outputs = s.channels,
-          .kernel = {s.kernel[0], s.kernel[1]},
-          .padding = {s.kernel[0] - 1 - s.padding[0], s.kernel[1] - 1 - s.padding[1]}};
-}
-
 template <typename T>
 std::vector<T> turned_weights(const T* weight, const DirectShape& s) {
   const std::int64_t taps = s.kernel[0] * s.kernel[1];

@@ -13,6 +13,16 @@ struct DirectShape {
   std::int64_t out_width() const { return width + 2 * padding[1] - kernel[1] + 1; }
 };
 
+/// The convolution whose result is the gradient of the images: outputs and channels change places, the kernel is turned round.
+inline DirectShape turned(const DirectShape& s) {
+  return {.channels = s.outputs,
+          .height = s.out_height(),
+          .width = s.out_width(),
+          .outputs = s.channels,
+          .kernel = {s.kernel[0], s.kernel[1]},
+          .padding = {s.kernel[0] - 1 - s.padding[0], s.kernel[1] - 1 - s.padding[1]}};
+}
+
 /// The widest kernel whose weight gradient there is code for.
 inline constexpr std::int64_t kDirectKernelWidth = 7;
 

@@ -24,5 +24,6 @@ void register_recurrent_rules();
 void register_softmax_rules();
 void register_merged_rules();
 void register_rectified_pool_rules();
+void register_pooled_convolution_rules();
 
 }  // namespace hfta::ops

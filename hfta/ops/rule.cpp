@@ -38,6 +38,7 @@ void register_all() {
   register_softmax_rules();
   register_merged_rules();
   register_rectified_pool_rules();
+  register_pooled_convolution_rules();
 }
 
 const Table& table() {

@@ -55,11 +55,6 @@ void convolve(const at::Tensor& input, const at::Tensor& weight, const std::opti
   });
 }
 
-/// The convolution whose result is the gradient of the images: outputs and channels change places, the kernel is turned round.
-DirectShape turned(const DirectShape& s) {
-  return {.channels = s.outputs, .height = s.out_height(), .width = s.out_width(), .outputs = s.channels, .kernel = {3, 3}, .padding = {2 - s.padding[0], 2 - s.padding[1]}};
-}
-
 /// Each thread's rows of tiles have sums of their own, which are added in order.
 void weight_gradient_of(const float* gradients, const float* images, float* weight, float* bias, std::int64_t count, const Winograd& winograd) {
   const auto rows = count * winograd.tile_rows(), size = winograd.sum_floats();

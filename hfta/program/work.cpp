@@ -39,6 +39,12 @@ double flops_of(const Program& program, const Node& node) {
   if (name == "aten::addmm" || name == "aten::baddbmm" || name == "aten::addmv" || name == "hfta::addmm_relu") return product_flops(program, node, 1);
   if (name == "aten::convolution" && node.outputs.size() == 1)
     return convolution_flops(value_of(program, node.outputs[0]), value_of(program, node.inputs[1]), 1);
+  // Of each window of 2 x 2 one output is left.
+  if (name == "hfta::convolution_rectified_max_pool2d") return convolution_flops(value_of(program, node.outputs[0]), value_of(program, node.inputs[1]), 4);
+  if (name == "hfta::convolution_rectified_max_pool2d_backward") {
+    const bool wants_input = !node.outputs.empty() && value_of(program, node.outputs[0]);
+    return convolution_flops(value_of(program, node.inputs[0]), value_of(program, node.inputs[3]), wants_input ? 8 : 4);
+  }
   if (name == "aten::convolution_backward") {
     const bool wants_input = !node.outputs.empty() && value_of(program, node.outputs[0]);
     return convolution_flops(value_of(program, node.inputs[0]), value_of(program, node.inputs[2]), wants_input ? 2 : 1);

@@ -41,18 +41,17 @@ std::string merged_and_checked(const Forward& forward, at::ScalarType type = at:
 
 at::Tensor pooled(const at::Tensor& x) { return torch::max_pool2d(torch::relu(x), 2); }
 
-constexpr const char *kForward = "hfta::rectified_max_pool2d(", *kBackward = "hfta::rectified_max_pool2d_backward(";
-
-void expect_merged(const std::string& text) {
-  for (const auto* node : {kForward, kBackward}) EXPECT_THAT(text, ::testing::HasSubstr(node));
+/// @param first "hfta::rectified", or "hfta::convolution_rectified" where the convolution is merged too
+void expect_merged(const std::string& text, const std::string& first = "hfta::convolution_rectified") {
+  for (const auto* rest : {"_max_pool2d(", "_max_pool2d_backward("}) EXPECT_THAT(text, ::testing::HasSubstr(first + rest));
   for (const auto* gone : {"aten::relu", "aten::max_pool2d_with_indices", "aten::threshold_backward"}) EXPECT_THAT(text, Not(::testing::HasSubstr(gone)));
 }
 void expect_apart(const std::string& text) {
-  EXPECT_THAT(text, Not(::testing::HasSubstr("hfta::rectified")));
+  EXPECT_THAT(text, Not(::testing::HasSubstr("rectified_max_pool2d")));
   EXPECT_THAT(text, ::testing::HasSubstr("aten::relu"));
 }
 
-TEST(MergePoolsTest, ReluPoolingAndTheirGradientsAreTwoNodes) {
+TEST(MergePoolsTest, ConvolutionReluPoolingAndTheirGradientsAreTwoNodes) {
   for (const auto type : {at::kFloat, at::kDouble})
     for (const bool spoiled : {false, true}) {
       expect_merged(merged_and_checked([](SmallNet& net, const auto& x) { return pooled(net->two(pooled(net->one(x)))); }, type, {7, 2, 9, 10}, spoiled));
@@ -82,7 +81,12 @@ TEST(MergePoolsTest, WhatSomebodyElseReadsStaysAsItIs) {
     auto y = net->one(x);
     const auto before = y.mean();
     return torch::max_pool2d(torch::relu_(y), 2).sum() + before;
-  }));
+  }), "hfta::rectified");
+  expect_merged(merged_and_checked([](SmallNet& net, const auto& x) {
+    const auto y = net->one(x);
+    return pooled(y).sum() + y.mean();
+  }), "hfta::rectified");
+  expect_merged(merged_and_checked([](SmallNet& net, const auto& x) { return pooled(net->two(torch::tanh(net->one(x))) * 2); }), "hfta::rectified");
 }
 
 TEST(MergePoolsTest, OtherWindowsAndLayoutsStayAsTheyAre) {

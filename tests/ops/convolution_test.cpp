@@ -31,6 +31,7 @@ std::vector<Case> cases() {
       {"TransposedGroups", {2, 4, 5, 4}, {4, 3, 3, 3}, {.stride = {2, 2}, .padding = {1, 1}, .dilation = {1, 1}, .transposed = true, .output_padding = {0, 0}, .groups = 2}},
       {"Direct", {3, 3, 14, 9}, {11, 3, 3, 5}, {.stride = {1, 1}, .padding = {1, 2}, .dilation = {1, 1}, .output_padding = {0, 0}}},
       {"DirectWide", {5, 2, 5, 40}, {3, 2, 2, 7}, {.stride = {1, 1}, .padding = {0, 0}, .dilation = {1, 1}, .output_padding = {0, 0}}},
+      {"Samples", {19, 2, 7, 6}, {6, 2, 5, 4}, {.stride = {1, 1}, .padding = {2, 1}, .dilation = {1, 1}, .output_padding = {0, 0}}},
       {"Winograd", {3, 17, 7, 9}, {19, 17, 3, 3}, {.stride = {1, 1}, .padding = {1, 2}, .dilation = {1, 1}, .output_padding = {0, 0}}},
       {"WinogradDilated", {2, 3, 9, 8}, {4, 3, 3, 3}, {.stride = {1, 1}, .padding = {1, 1}, .dilation = {2, 1}, .output_padding = {0, 0}}},
       {"OneByOne1d", {2, 3, 11}, {5, 3, 1}, {}},
@@ -136,6 +137,32 @@ TEST_P(ConvolutionTest, FloatsUnderThreeByThreeAtStrideOneHaveFewerProducts) {
   const auto took = expect_lanes_equal_alone("aten::convolution", lanes(), joined({inputs()[1], weights()[1], same(c10::IValue())}, options()), "", scale());
   const bool fits = type() == torch::kFloat && (shapes().name == "Winograd");
   EXPECT_EQ(std::ranges::count(took, "winograd"), fits ? 1 : 0);
+}
+
+TEST_P(ConvolutionTest, FloatsAtStrideOneGoAcrossSamples) {
+  const auto took = expect_lanes_equal_alone("aten::convolution", lanes(), joined({inputs()[1], weights()[1], same(c10::IValue())}, options()), "", scale());
+  EXPECT_EQ(std::ranges::count(took, "samples"), type() == torch::kFloat ? std::ranges::count(took, "direct") : 0);
+}
+
+TEST_P(ConvolutionTest, PoolingBehindItEqualsTheLanesAlone) {
+  if (shapes().input.size() != 4) return;
+  auto sizes = output_sizes();
+  const Sizes plane{sizes[2], sizes[3]};
+  for (const auto d : {2, 3}) sizes[d] /= 2;
+  std::vector<torch::Tensor> places;
+  for (std::int64_t lane = 0; lane < lanes(); ++lane) places.push_back(torch::randint(5, sizes, torch::kByte));
+  for (const auto& input : inputs())
+    for (const auto& bias : {same(c10::IValue()), random_lanes(lanes(), {out_channels()}, type(), 0, true)}) {
+      const auto all = joined({input, weights()[1], bias}, options());
+      auto took = expect_lanes_equal_alone("hfta::convolution_rectified_max_pool2d", lanes(), all, "", scale());
+      EXPECT_EQ(std::ranges::count(took, "samples"), type() == torch::kFloat ? std::ranges::count(took, "direct") : 0);
+      for (const bool of_input : {true, false}) {
+        const auto gradients = joined({random_lanes(lanes(), sizes, type(), axis(), false), per_lane(places, 0), input, weights()[1], same(Sizes{out_channels()})}, options());
+        took = expect_lanes_equal_alone("hfta::convolution_rectified_max_pool2d_backward", lanes(),
+                                        joined(gradients, {same(c10::List<bool>({of_input, true, true})), same(plane)}), "", 10 * scale());
+        EXPECT_THAT(took, Contains("looped"));
+      }
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, ConvolutionTest,

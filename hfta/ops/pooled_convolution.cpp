@@ -3,6 +3,7 @@
 #include <torch/library.h>
 
 #include "hfta/ops/convolution_arguments.h"
+#include "hfta/ops/rectified_pool.h"
 #include "hfta/ops/register.h"
 #include "hfta/ops/sample_convolution.h"
 
@@ -17,24 +18,15 @@ using Results = std::optional<std::vector<LaneValue>>;
 using Pooled = std::tuple<Tensor, Tensor>;
 using Gradients = std::tuple<Tensor, Tensor, Tensor>;
 
-Pooled pool(const Tensor& images) {
-  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("hfta::rectified_max_pool2d", "").typed<Pooled(const Tensor&)>();
-  return op.call(images);
-}
-Tensor pool_backward(const Tensor& gradient, const Tensor& which, at::IntArrayRef size) {
-  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("hfta::rectified_max_pool2d_backward", "").typed<Tensor(const Tensor&, const Tensor&, at::IntArrayRef)>();
-  return op.call(gradient, which, size);
-}
-
 Pooled forward(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation,
                bool transposed, at::IntArrayRef output_padding, std::int64_t groups) {
-  return pool(at::convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups));
+  return rectified_max_pool2d(at::convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups));
 }
 
 Gradients backward(const Tensor& grad_output, const Tensor& which, const Tensor& input, const Tensor& weight, at::OptionalIntArrayRef bias_sizes, at::IntArrayRef stride,
                    at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed, at::IntArrayRef output_padding, std::int64_t groups, std::array<bool, 3> output_mask,
                    at::IntArrayRef size) {
-  return at::convolution_backward(pool_backward(grad_output, which, size), input, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups,
+  return at::convolution_backward(rectified_max_pool2d_backward(grad_output, which, size), input, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups,
                                   output_mask);
 }
 
@@ -49,7 +41,7 @@ Results forward_rule(const Arguments& arguments, ConvolutionLowering lowering) {
   }
   const auto images = convolution(input, weight, arguments.tensor(2), options, arguments.lanes(), lowering);
   if (!images) return std::nullopt;
-  const auto [out, which] = pool(lanes_first(*images, arguments.lanes()));
+  const auto [out, which] = rectified_max_pool2d(lanes_first(*images, arguments.lanes()));
   return std::vector<LaneValue>{LaneTensor{out, 0}, LaneTensor{which, 0}};
 }
 
@@ -64,7 +56,7 @@ Results backward_rule(const Arguments& arguments, ConvolutionLowering lowering) 
   if (lowering == ConvolutionLowering::Samples) {
     gradients = pooled_sample_convolution_backward(grad_output, which, input, weight, options, wanted, arguments.lanes());
   } else {
-    const auto all = pool_backward(lanes_first(grad_output, arguments.lanes()), lanes_first(which, arguments.lanes()).contiguous(), arguments.integers(12));
+    const auto all = rectified_max_pool2d_backward(lanes_first(grad_output, arguments.lanes()), lanes_first(which, arguments.lanes()).contiguous(), arguments.integers(12));
     gradients = convolution_backward({all, 0}, input, weight, options, wanted, arguments.lanes(), lowering);
   }
   if (!gradients) return std::nullopt;

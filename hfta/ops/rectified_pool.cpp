@@ -1,5 +1,6 @@
+#include "hfta/ops/rectified_pool.h"
+
 #include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
@@ -77,26 +78,29 @@ at::Tensor backward(const at::Tensor& grad_output, const at::Tensor& which, at::
   return backward_out(grad_output, which, size, grad_input);
 }
 
-template <typename Signature, typename... Values>
-auto call(const char* name, const Values&... values) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>().call(values...);
-}
-
 /// `(Tensor self)`: lanes are more images.
 std::optional<std::vector<LaneValue>> forward_rule(const RuleContext& context, std::span<const LaneValue> values) {
-  const auto [out, which] = call<decltype(forward)>("hfta::rectified_max_pool2d", Arguments(context, values).lanes_first(0));
+  const auto [out, which] = rectified_max_pool2d(Arguments(context, values).lanes_first(0));
   return std::vector<LaneValue>{LaneTensor{out, 0}, LaneTensor{which, 0}};
 }
 
 /// `(Tensor grad_output, Tensor which, int[2] size)`
 std::optional<std::vector<LaneValue>> backward_rule(const RuleContext& context, std::span<const LaneValue> values) {
   const Arguments arguments(context, values);
-  const auto size = arguments.integers(2);
-  return std::vector<LaneValue>{LaneTensor{
-      call<decltype(backward)>("hfta::rectified_max_pool2d_backward", arguments.lanes_first(0), arguments.lanes_first(1).contiguous(), at::IntArrayRef(size)), 0}};
+  return std::vector<LaneValue>{LaneTensor{rectified_max_pool2d_backward(arguments.lanes_first(0), arguments.lanes_first(1).contiguous(), arguments.integers(2)), 0}};
 }
 
 }  // namespace
+
+std::tuple<at::Tensor, at::Tensor> rectified_max_pool2d(const at::Tensor& images) {
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("hfta::rectified_max_pool2d", "").typed<decltype(forward)>();
+  return op.call(images);
+}
+
+at::Tensor rectified_max_pool2d_backward(const at::Tensor& grad_output, const at::Tensor& which, at::IntArrayRef size) {
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("hfta::rectified_max_pool2d_backward", "").typed<decltype(backward)>();
+  return op.call(grad_output, which, size);
+}
 
 void register_rectified_pool_rules() {
   add_rules({"hfta::rectified_max_pool2d", {{"images", forward_rule}}});

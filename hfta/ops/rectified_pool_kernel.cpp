@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "hfta/ops/wide_vectors.h"
+#include "hfta/ops/rectified_window.h"
 
 // Vectors of 32 bytes along a row of outputs: comparisons of wider ones are taken apart by g++. A row's last vector may reach into the next row,
 // which is written after it; at the end of what a call may touch it is cut short.
@@ -37,41 +37,24 @@ struct Lanes<double> {
 
 /// The numbers of two rows that a vector of outputs comes from.
 template <typename T>
-struct Windows {
-  typename Lanes<T>::Values numbers[4];
-};
-
-/// ReLU as `aten::relu` has it: NaN and -0 stay.
-template <typename T>
-HFTA_INLINE void load_rectified(Windows<T>& to, const T* upper, const T* lower) {
+HFTA_INLINE void load_windows(typename Lanes<T>::Values (&numbers)[4], const T* upper, const T* lower) {
   constexpr int kSize = Lanes<T>::kSize;
-  const typename Lanes<T>::Values zero{};
   typename Lanes<T>::Values a, b;
   for (int row = 0; row < 2; ++row) {
     const T* from = row == 0 ? upper : lower;
     std::memcpy(&a, from, sizeof a);
     std::memcpy(&b, from + kSize, sizeof b);
-    Lanes<T>::even(to.numbers[2 * row], a, b);
-    Lanes<T>::odd(to.numbers[2 * row + 1], a, b);
+    Lanes<T>::even(numbers[2 * row], a, b);
+    Lanes<T>::odd(numbers[2 * row + 1], a, b);
   }
-  for (auto& number : to.numbers) number = zero > number ? zero : number;
 }
 
 template <typename T>
 HFTA_INLINE void pool_vector(const T* upper, const T* lower, T* output, std::uint8_t* which) {
-  using Values = typename Lanes<T>::Values;
-  using Places = typename Lanes<T>::Places;
-  Windows<T> windows;
-  load_rectified(windows, upper, lower);
-  Values best = windows.numbers[0];
-  Places index{};
-  for (int i = 1; i < 4; ++i) {
-    const auto& value = windows.numbers[i];
-    const auto better = (value > best) | (value != value);
-    best = better ? value : best;
-    index = better ? Places{} + i : index;
-  }
-  index = best <= Values{} ? Places{} + kNothing : index;
+  typename Lanes<T>::Values numbers[4], best;
+  typename Lanes<T>::Places index;
+  load_windows<T>(numbers, upper, lower);
+  take_greatest(numbers, best, index);
   std::memcpy(output, &best, sizeof best);
   const auto bytes = __builtin_convertvector(index, typename Lanes<T>::Bytes);
   std::memcpy(which, &bytes, sizeof bytes);

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "hfta/ops/channel_vectors.h"
-#include "hfta/ops/rectified_pool_kernel.h"
+#include "hfta/ops/rectified_window.h"
 #include "hfta/ops/thread_room.h"
 #include "hfta/ops/vector_sums.h"
 
@@ -115,20 +115,13 @@ HFTA_INLINE Tile tile_at(const float* images, std::int64_t row, std::int64_t col
   return t;
 }
 
-/// The greatest of a window after a ReLU as `aten::relu` has it, and which number it was.
+/// The greatest of a window after a ReLU, and which number it was.
 HFTA_INLINE void pool_window(const float* upper, const float* lower, float* to, std::int32_t* which) {
   for (int half = 0; half < kVector; half += 8) {
-    Half best{};
-    HalfPlaces index{};
-    for (int i = 0; i < 4; ++i) {
-      Half value;
-      std::memcpy(&value, (i < 2 ? upper : lower) + (i & 1) * kVector + half, sizeof value);
-      value = Half{} > value ? Half{} : value;
-      const auto better = i == 0 ? HalfPlaces{} - 1 : (value > best) | (value != value);
-      best = better ? value : best;
-      index = better ? HalfPlaces{} + i : index;
-    }
-    index = best <= Half{} ? HalfPlaces{} + kNothing : index;
+    Half numbers[4], best;
+    HalfPlaces index;
+    for (int i = 0; i < 4; ++i) std::memcpy(&numbers[i], (i < 2 ? upper : lower) + (i & 1) * kVector + half, sizeof numbers[i]);
+    take_greatest(numbers, best, index);
     std::memcpy(to + half, &best, sizeof best);
     std::memcpy(which + half, &index, sizeof index);
   }

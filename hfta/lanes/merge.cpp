@@ -54,7 +54,7 @@ class Merger : private Merging {
 
   bool merge_relu(std::size_t i) {
     if (!is(i, "aten::addmm")) return false;
-    const auto relu = taker(i, "aten::relu") ? taker(i, "aten::relu") : taker_in_place(i, "aten::relu_");
+    const auto relu = rectifier(i);
     if (!relu) return false;
     replace(i, "hfta::addmm_relu", node(i).inputs, node(*relu).outputs, {*relu});
     return true;
@@ -63,16 +63,14 @@ class Merger : private Merging {
   bool merge_gate(std::size_t i) {
     if (!is(i, "aten::mm")) return false;
     const auto gated = taker(i, "aten::threshold_backward");
-    if (!gated) return false;
+    if (!gated || !is_relu_gradient(*gated)) return false;
     const auto sums = output(i, 0), gate = input(*gated, 1);
-    const auto* threshold = std::get_if<c10::IValue>(&node(*gated).inputs[2]);
-    if (!gate || !threshold || threshold->toScalar().toDouble() != 0 || value(*gate).sizes != value(*sums).sizes || value(*gate).dtype != value(*sums).dtype) return false;
+    if (!gate || value(*gate).sizes != value(*sums).sizes || value(*gate).dtype != value(*sums).dtype) return false;
     for (const auto& argument : node(i).inputs)
       if (!stays(argument, i, *gated)) return false;
     replace(*gated, "hfta::mm_gated", {node(i).inputs[0], node(i).inputs[1], *gate}, node(*gated).outputs, {i});
     return true;
   }
-
 };
 
 }  // namespace

@@ -63,8 +63,7 @@ class PoolMerger {
     const auto images = *m_.input(relu, 0);
     const auto forward = m_.writers(images).front();
     if (!m_.is(forward, "aten::convolution") || m_.output(forward, 0) != images || m_.value(images).sizes.size() != 4) return std::nullopt;
-    const auto taker = m_.is(relu, "aten::relu") ? m_.taker(forward, "aten::relu") : m_.taker_in_place(forward, "aten::relu_");
-    if (taker != relu || !same_types(forward)) return std::nullopt;
+    if (m_.rectifier(forward) != relu || !same_types(forward)) return std::nullopt;
     if (!found.gradients) return Convolution{forward, std::nullopt};
     const auto [of_pool, of_relu] = *found.gradients;
     const auto backward = m_.taker(of_relu, "aten::convolution_backward");
@@ -121,9 +120,7 @@ class PoolMerger {
     const auto given = m_.input(of_pool, 0), between = m_.output(of_pool, 0), result = m_.output(of_relu, 0);
     if (!given || !between || !result || m_.input(of_pool, 1) != rectified || m_.input(of_pool, 7) != m_.output(found.pool, 1) || !tiles_in_pairs(of_pool, 2)) return false;
     if (m_.input(of_relu, 0) != between || m_.input(of_relu, 1) != rectified || !m_.is_between(*between, of_pool, {of_relu}) || !are_images(*result)) return false;
-    const auto* threshold = std::get_if<c10::IValue>(&m_.node(of_relu).inputs[2]);
-    if (!threshold || !threshold->isScalar() || threshold->toScalar().toDouble() != 0) return false;
-    return m_.value(*given).dtype == m_.value(rectified).dtype && m_.stays(m_.node(of_pool).inputs[0], of_pool, of_relu);
+    return m_.is_relu_gradient(of_relu) && m_.value(*given).dtype == m_.value(rectified).dtype && m_.stays(m_.node(of_pool).inputs[0], of_pool, of_relu);
   }
 
   Merging& m_;

@@ -58,6 +58,17 @@ std::optional<std::size_t> Merging::taker_in_place(std::size_t node, std::string
   return is(taker, name) && input(taker, 0) == made && output(taker, 0) == made && of.front() == taker ? std::optional(taker) : std::nullopt;
 }
 
+std::optional<std::size_t> Merging::rectifier(std::size_t node) const {
+  const auto relu = taker(node, "aten::relu");
+  return relu ? relu : taker_in_place(node, "aten::relu_");
+}
+
+bool Merging::is_relu_gradient(std::size_t node) const {
+  if (!is(node, "aten::threshold_backward")) return false;
+  const auto* threshold = std::get_if<c10::IValue>(&program_.nodes[node].inputs[2]);
+  return threshold && threshold->isScalar() && threshold->toScalar().toDouble() == 0;
+}
+
 bool Merging::stays(const Argument& argument, std::size_t from, std::size_t to) const {
   bool same = true;
   program::each_value(argument, [&](ValueId id) {

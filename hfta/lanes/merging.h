@@ -48,8 +48,10 @@ class Merging {
 
   /// The node of this name that alone reads the node's result, as its first argument.
   std::optional<std::size_t> taker(std::size_t node, std::string_view name) const;
-  /// The node of this name that overwrites the node's result before anybody else reads it.
-  std::optional<std::size_t> taker_in_place(std::size_t node, std::string_view name) const;
+  /// The ReLU, in place or not, that alone reads the node's result.
+  std::optional<std::size_t> rectifier(std::size_t node) const;
+  /// Passes a gradient where its second argument is above zero.
+  bool is_relu_gradient(std::size_t node) const;
   /// No node in between writes what the argument reads.
   bool stays(const program::Argument& argument, std::size_t from, std::size_t to) const;
 
@@ -64,6 +66,8 @@ class Merging {
  private:
   using Places = std::vector<std::vector<std::size_t>>;
 
+  /// The node of this name that overwrites the node's result before anybody else reads it.
+  std::optional<std::size_t> taker_in_place(std::size_t node, std::string_view name) const;
   static std::optional<program::ValueId> id_of(const std::vector<program::Argument>& arguments, std::size_t index);
   std::size_t index_of(program::ValueId id) const { return static_cast<std::size_t>(value(id).memory); }
   void note(Places& places, program::ValueId id, std::size_t node) const;

@@ -18,15 +18,19 @@
 namespace hfta::lanes {
 namespace {
 
+/// Visits each of a module's tensors: whether it is a parameter, its index, the tensor.
+template <typename Visit>
+void each_tensor(const ModuleTensors& tensors, const Visit& visit) {
+  for (std::size_t i = 0; i < tensors.parameters.size(); ++i) visit(true, i, tensors.parameters[i]);
+  for (std::size_t i = 0; i < tensors.buffers.size(); ++i) visit(false, i, tensors.buffers[i]);
+}
+
 /// Gives the module memory of its own: it no longer belongs to the array. Its share of what is stored once it keeps: a lazy copy.
 void detach_module(const LaneEntry& entry, const std::vector<Stacked>& parameters, const std::vector<Stacked>& buffers) {
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const auto& own = entry.tensors.parameters[i];
-    if (!parameters[i].shared.defined()) place(entry.tensors, true, i, own.detach().clone());
-    if (own.grad().defined()) own.mutable_grad() = own.grad().detach().clone();
-  }
-  for (std::size_t i = 0; i < buffers.size(); ++i)
-    if (!buffers[i].shared.defined()) place(entry.tensors, false, i, entry.tensors.buffers[i].detach().clone());
+  each_tensor(entry.tensors, [&](bool parameter, std::size_t i, const at::Tensor& own) {
+    if (!(parameter ? parameters : buffers)[i].shared.defined()) place(entry.tensors, parameter, i, own.detach().clone());
+    if (parameter && own.grad().defined()) own.mutable_grad() = own.grad().detach().clone();
+  });
 }
 
 /// Builds one lane's module while the default generator is the lane's.
@@ -39,16 +43,17 @@ ArrayBase::Module build_module(const ArrayBase::Factory& factory, std::int64_t l
 
 /// Makes a lane's tensors look at where the stacks have them.
 void place_all(const LaneEntry& entry, const std::vector<Leaf>& parameters, const std::vector<Leaf>& buffers, std::int64_t lane) {
-  for (std::size_t i = 0; i < parameters.size(); ++i) place(entry.tensors, true, i, memory_of(parameters[i].stack, parameters[i].shared, lane));
-  for (std::size_t i = 0; i < buffers.size(); ++i) place(entry.tensors, false, i, memory_of(buffers[i].stack, buffers[i].shared, lane));
+  each_tensor(entry.tensors, [&](bool parameter, std::size_t i, const at::Tensor&) {
+    const auto& leaf = (parameter ? parameters : buffers)[i];
+    place(entry.tensors, parameter, i, memory_of(leaf.stack, leaf.shared, lane));
+  });
 }
 
 constexpr std::int64_t kFreedBytes = 32 << 20;  // of built lanes' own memory, before it goes back to the system
 
 std::int64_t bytes_of(const ModuleTensors& tensors) {
   std::int64_t bytes = 0;
-  for (const auto* all : {&tensors.parameters, &tensors.buffers})
-    for (const auto& tensor : *all) bytes += static_cast<std::int64_t>(tensor.nbytes());
+  each_tensor(tensors, [&](bool, std::size_t, const at::Tensor& tensor) { bytes += static_cast<std::int64_t>(tensor.nbytes()); });
   return bytes;
 }
 
@@ -116,7 +121,7 @@ void ArrayBase::State::check_own(const LaneEntry& entry, std::int64_t lane, cons
     for (const auto& s : *stacked) taken.push_back({s.tensor, s.shared});
   // Earlier lanes look at the stacks by now, so a tensor object that is theirs too does so as well.
   for (const auto& r : entry.tensors.registrations) {
-    const auto& tensor = (r.is_parameter ? entry.tensors.parameters : entry.tensors.buffers)[r.index];
+    const auto& tensor = entry.tensors.at(r.is_parameter, r.index);
     for (const auto& leaf : taken) {
       HFTA_CHECK(!tensor.is_alias_of(leaf.stack), "lanes::Array: expected a tensor of its own for \"", r.name, "\" of lane ", lane, ", got one of an earlier lane");
       HFTA_CHECK(!leaf.shared.defined() || tensor.const_data_ptr() != leaf.shared.const_data_ptr(), "lanes::Array: expected a tensor of its own for \"", r.name,
@@ -128,12 +133,9 @@ void ArrayBase::State::check_own(const LaneEntry& entry, std::int64_t lane, cons
 std::pair<ArrayBase::Module, ModuleTensors> ArrayBase::State::build_lane(const Factory& factory, std::int64_t lane, const at::Generator& generator) const {
   auto module = build_module(factory, lane, generator);
   auto tensors = tensors_of(*module, lane);
-  if (type) {
-    for (std::size_t i = 0; i < tensors.parameters.size(); ++i)
-      if (const auto& p = tensors.parameters[i]; p.is_floating_point()) place(tensors, true, i, p.detach().to(*type));
-    for (std::size_t i = 0; i < tensors.buffers.size(); ++i)
-      if (const auto& b = tensors.buffers[i]; b.is_floating_point()) place(tensors, false, i, b.detach().to(*type));
-  }
+  each_tensor(tensors, [&](bool parameter, std::size_t i, const at::Tensor& tensor) {
+    if (type && tensor.is_floating_point()) place(tensors, parameter, i, tensor.detach().to(*type));
+  });
   return {std::move(module), std::move(tensors)};
 }
 
@@ -149,7 +151,8 @@ void ArrayBase::State::begin(Stacks& stacks, const ModuleTensors& first, std::in
 void ArrayBase::State::take_in(const LaneEntry& entry, std::int64_t lane, const std::vector<LaneEntry>& entries, Stacks& stacks) const {
   const at::NoGradGuard no_grad;
   const auto before = count();
-  const auto take = [&](bool parameter, std::size_t i, const at::Tensor& own, Leaf& leaf) {
+  each_tensor(entry.tensors, [&](bool parameter, std::size_t i, const at::Tensor& own) {
+    auto& leaf = (parameter ? stacks.parameters : stacks.buffers)[i];
     if (leaf.shared.defined() && same_bits(leaf.shared, own)) return;
     if (leaf.shared.defined()) {
       const auto shared = std::exchange(leaf, leaf_of_rows(leaf.shared, leaf.stack.size(0), leaf.shared.options())).shared;
@@ -159,9 +162,7 @@ void ArrayBase::State::take_in(const LaneEntry& entry, std::int64_t lane, const 
       }
     }
     row(leaf.stack, lane).copy_(own);
-  };
-  for (std::size_t p = 0; p < stacks.parameters.size(); ++p) take(true, p, entry.tensors.parameters[p], stacks.parameters[p]);
-  for (std::size_t b = 0; b < stacks.buffers.size(); ++b) take(false, b, entry.tensors.buffers[b], stacks.buffers[b]);
+  });
   place_all(entry, stacks.parameters, stacks.buffers, lane);
 }
 
@@ -342,8 +343,7 @@ ArrayBase::Module ArrayBase::free_copy(std::int64_t lane, const Factory& factory
   const auto& entry = state_->at(lane);
   const auto [module, tensors] = state_->build_lane(factory, lane, base::seeded_generator(entry.seed));
   check_same_layout(entry.tensors, tensors, lane);
-  for (std::size_t p = 0; p < parameters().size(); ++p) place(tensors, true, p, entry.tensors.parameters[p].detach().clone());
-  for (std::size_t b = 0; b < buffers().size(); ++b) place(tensors, false, b, entry.tensors.buffers[b].detach().clone());
+  each_tensor(tensors, [&](bool parameter, std::size_t i, const at::Tensor&) { place(tensors, parameter, i, entry.tensors.at(parameter, i).detach().clone()); });
   module->train(entry.module->is_training());
   return module;
 }

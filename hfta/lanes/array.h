@@ -21,6 +21,8 @@ struct Stacked {
   at::Tensor tensor;       ///< A leaf; `.grad()` is the stacked gradient where plain steps left one.
   bool trainable = false;  ///< Requires gradients in one of the lanes at least; false for buffers and frozen parameters.
   at::Tensor shared{};     ///< `[...]`: the one value of all lanes, stored once, which `tensor` repeats; undefined where each lane has a row.
+
+  std::int64_t stored_bytes() const { return static_cast<std::int64_t>((shared.defined() ? shared : tensor).nbytes()); }
 };
 
 struct Roster;

@@ -124,7 +124,7 @@ std::vector<std::string> ArrayBase::restore_rows(std::int64_t lane) {
   };
   for (const auto i : moved_parameters) restore(now.parameters[i], parameters()[i]);
   for (const auto i : moved_buffers) restore(now.buffers[i], buffers()[i]);
-  for (const auto& alias : now.aliases) look_at(alias.tensor, (alias.of_parameter ? now.parameters : now.buffers)[alias.index].detach());
+  for (const auto& alias : now.aliases) look_at(alias.tensor, now.at(alias.of_parameter, alias.index).detach());
   entry.tensors = std::move(now);
   return names;
 }

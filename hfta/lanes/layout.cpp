@@ -56,7 +56,7 @@ class Collector {
   ModuleTensors take() { return std::move(result_); }
 
  private:
-  const at::Tensor& tensor_of(const Registration& r) const { return (r.is_parameter ? result_.parameters : result_.buffers)[r.index]; }
+  const at::Tensor& tensor_of(const Registration& r) const { return result_.at(r.is_parameter, r.index); }
 
   bool related(const Registration& known, const at::Tensor& other, const std::string& name, const at::Tensor& tensor) {
     if (tensor.is_same(other)) return true;
@@ -75,7 +75,7 @@ class Collector {
 std::string kind(const Registration& r) { return base::message(r.is_parameter ? "parameter" : "buffer", " \"", r.name, "\""); }
 
 const at::Tensor& tensor_of(const ModuleTensors& tensors, const Registration& r) {
-  return (r.is_parameter ? tensors.parameters : tensors.buffers)[r.index];
+  return tensors.at(r.is_parameter, r.index);
 }
 
 const Registration& first_of(const ModuleTensors& tensors, const Registration& r) {

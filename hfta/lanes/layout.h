@@ -21,6 +21,7 @@ struct Registration {
 struct ModuleTensors {
   std::vector<Registration> registrations;
   std::vector<at::Tensor> parameters, buffers;
+  const at::Tensor& at(bool parameter, std::size_t index) const { return (parameter ? parameters : buffers)[index]; }
   /// Further tensor objects over the memory of a parameter or buffer (registered through `detach()`); they move with it.
   struct Alias {
     bool of_parameter;

@@ -35,7 +35,7 @@ at::Tensor value_to_share(const at::Tensor& single) {
 }
 
 void place(const ModuleTensors& lane, bool parameter, std::size_t index, const at::Tensor& memory) {
-  const auto& tensor = (parameter ? lane.parameters : lane.buffers)[index];
+  const auto& tensor = lane.at(parameter, index);
   look_at(tensor, memory);
   for (const auto& alias : lane.aliases)
     if (alias.of_parameter == parameter && alias.index == index) look_at(alias.tensor, tensor.detach());

@@ -7,10 +7,6 @@
 namespace hfta::lanes {
 namespace {
 
-const at::Tensor& tensor_of_lane(const LaneEntry& entry, bool parameter, std::size_t index) {
-  return (parameter ? entry.tensors.parameters : entry.tensors.buffers)[index];
-}
-
 /// A memory address tells whether a lazy copy was written: then it has become a copy.
 bool looks_at(const at::Tensor& tensor, const at::Tensor& shared) { return tensor.const_data_ptr() == shared.const_data_ptr(); }
 
@@ -42,7 +38,7 @@ void ArrayBase::State::settle(bool parameter, std::size_t index) {
   }
   bool written = false;
   for (const auto& entry : lanes) {
-    const auto& tensor = tensor_of_lane(entry, parameter, index);
+    const auto& tensor = entry.tensors.at(parameter, index);
     if (looks_at(tensor, own.shared)) continue;
     // Some kernels ask for memory that they may write and then only read it.
     if (same_bits(tensor.detach(), own.shared)) place(entry.tensors, parameter, index, memory_of(own.tensor, own.shared, 0));
@@ -56,7 +52,7 @@ void ArrayBase::State::unshare(bool parameter, std::size_t index) {
   const auto rows = leaf_of_rows(own.shared, count(), own.shared.options()).stack;
   for (std::int64_t lane = 0; lane < count(); ++lane) {
     const auto place_of_lane = row(rows, lane);
-    place_of_lane.copy_(tensor_of_lane(lanes[lane], parameter, index).detach());
+    place_of_lane.copy_(lanes[lane].tensors.at(parameter, index).detach());
     place(lanes[lane].tensors, parameter, index, place_of_lane);
   }
   look_at(own.tensor, rows);  // the tensor object stays: others hold it
@@ -100,7 +96,7 @@ void ArrayBase::look_at_shared(std::int64_t lane) {
   const auto& entry = state_->at(lane);
   for (const bool parameter : {true, false})
     for (std::size_t i = 0; i < (parameter ? parameters() : buffers()).size(); ++i)
-      if (const auto& own = state_->stacked(parameter, i); own.shared.defined() && !looks_at(tensor_of_lane(entry, parameter, i), own.shared))
+      if (const auto& own = state_->stacked(parameter, i); own.shared.defined() && !looks_at(entry.tensors.at(parameter, i), own.shared))
         place(entry.tensors, parameter, i, memory_of(own.tensor, own.shared, lane));
 }
 

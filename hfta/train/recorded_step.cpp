@@ -98,7 +98,7 @@ plan::Subject RecordedStep::subject(std::span<const Input> inputs) {
   std::int64_t bytes = state.optimizer.state_bytes();
   for (const auto* array : state.arrays)
     for (const auto* stacks : {&array->parameters(), &array->buffers()})
-      for (const auto& stack : *stacks) bytes += static_cast<std::int64_t>(stack.shared.defined() ? stack.shared.nbytes() : stack.tensor.nbytes());
+      for (const auto& stack : *stacks) bytes += stack.stored_bytes();
   plan::Subject subject;
   subject.profile = plan::StepProfile{lanes, work.nodes, work.flops, work.moved_bytes, work.made_bytes, static_cast<double>(bytes) / static_cast<double>(lanes)};
   subject.key = base::message(state.optimizer.name(), ", ", state.optimizer.groups(), " parameter groups, accumulates ", state.options.accumulate, ", clips ",

@@ -25,8 +25,7 @@ double now_ms() { return std::chrono::duration<double, std::milli>(std::chrono::
 std::int64_t bytes_of(const std::vector<lanes::Stacked>& stacks, bool trainable_only = false) {
   std::int64_t bytes = 0;
   for (const auto& stack : stacks)
-    if (!trainable_only || stack.trainable)
-      bytes += static_cast<std::int64_t>(stack.tensor.select(0, 0).nbytes()) / (stack.shared.defined() ? stack.tensor.size(0) : 1);
+    if (!trainable_only || stack.trainable) bytes += stack.stored_bytes() / stack.tensor.size(0);
   return bytes;
 }
 

@@ -16,28 +16,32 @@ namespace {
 using program::Origin;
 using program::Program;
 
+/// Visits the memories that a program's nodes write, with the node's index.
+template <typename Visit>
+void each_written(const Program& program, const Visit& visit) {
+  for (std::size_t i = 0; i < program.nodes.size(); ++i) {
+    const auto& node = program.nodes[i];
+    for (const auto written : program::written_inputs(node.op, node.inputs))
+      program::each_value(node.inputs[written], [&](program::ValueId id) { visit(program.memories[program.values[id].memory], i); });
+  }
+}
+
 /// An input belongs to the caller, a constant to the program: neither may be written.
 void check_writes(const Program& program) {
-  for (std::size_t i = 0; i < program.nodes.size(); ++i)
-    for (const auto written : program::written_inputs(program.nodes[i].op, program.nodes[i].inputs))
-      program::each_value(program.nodes[i].inputs[written], [&](program::ValueId id) {
-        const auto origin = program.memories[program.values[id].memory].origin;
-        if (origin == Origin::Input || origin == Origin::Constant)
-          throw Unsupported(base::message("train::record: expected a step that leaves its inputs as they are, got one that writes into ",
-                                          origin == Origin::Input ? "an input" : "memory from outside", " at node ", i, ": ",
-                                          to_string(program, program.nodes[i])));
-      });
+  each_written(program, [&](const program::Memory& memory, std::size_t node) {
+    if (memory.origin == Origin::Input || memory.origin == Origin::Constant)
+      throw Unsupported(base::message("train::record: expected a step that leaves its inputs as they are, got one that writes into ",
+                                      memory.origin == Origin::Input ? "an input" : "memory from outside", " at node ", node, ": ",
+                                      to_string(program, program.nodes[node])));
+  });
 }
 
 /// The state slots that a program writes.
 std::vector<std::int64_t> written_state(const Program& program) {
   std::vector<std::int64_t> slots;
-  for (const auto& node : program.nodes)
-    for (const auto written : program::written_inputs(node.op, node.inputs))
-      program::each_value(node.inputs[written], [&](program::ValueId id) {
-        const auto& memory = program.memories[program.values[id].memory];
-        if (memory.origin == Origin::State) slots.push_back(memory.slot);
-      });
+  each_written(program, [&](const program::Memory& memory, std::size_t) {
+    if (memory.origin == Origin::State) slots.push_back(memory.slot);
+  });
   return slots;
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from support import Solo, check_lane, close
+from support import Solo, check_steps
 from torch import nn
 
 import hfta
@@ -32,14 +32,7 @@ def agrees(fn, build=net, data=batch, steps=4, lanes=3, **options):
     sgd = hfta.optim.SGD(array, lr=0.1)
     solos = [Solo(model, lane, lane, lambda p, lane: torch.optim.SGD(p, lr=0.1)) for lane, model in enumerate(models)]
     step = array.record(sgd, fn, plan=WIDE, **options)
-    for k in range(steps):
-        inputs = data()
-        losses = step(*inputs)
-        losses = losses[0] if isinstance(losses, tuple) else losses
-        for lane, solo in enumerate(solos):
-            close(losses[lane], solo.step(fn, inputs), f"step {k} lane {lane}", steps)
-    for lane, solo in enumerate(solos):
-        check_lane(array, lane, solo, steps)
+    check_steps(array, solos, step, fn, data, steps)
     return step
 
 

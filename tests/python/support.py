@@ -91,6 +91,20 @@ def check_lane(array: hfta.Array, lane: int, solo: Solo, steps: int, skip: tuple
             close(got[name], tensor, f"lane {lane} {name}", steps)
 
 
+def check_steps(
+    array: hfta.Array, solos: list[Solo], step: Callable[..., Any], fn: Callable[..., Any], data: Callable[[], Any], steps: int, skip: tuple[str, ...] = ()
+) -> None:
+    """An array and its models alone take the same steps: losses at each of them, and all tensors at the end."""
+    for k in range(steps):
+        inputs = data()
+        losses = step(*inputs)
+        losses = losses[0] if isinstance(losses, tuple) else losses
+        for lane, solo in enumerate(solos):
+            close(losses[lane], solo.step(fn, inputs), f"step {k} lane {lane}", steps)
+    for lane, solo in enumerate(solos):
+        check_lane(array, lane, solo, steps, skip)
+
+
 def bits_equal(a: Tensor, b: Tensor) -> bool:
     return (
         a.dtype == b.dtype

@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 from recording import WIDE, batch, mse, net
-from support import Solo, check_lane, close
+from support import Solo, check_lane, check_steps, close
 
 import hfta
 
@@ -31,14 +31,8 @@ def steps_of(array, optimizer, recorded, fn=mse):
     return array.record(optimizer, fn, plan=WIDE) if recorded else lambda *inputs: array.train_step(optimizer, fn, *inputs)
 
 
-def check(array, solos, step, fn=mse, steps=3):
-    for k in range(steps):
-        inputs = batch()
-        losses = step(*inputs)
-        for lane, solo in enumerate(solos):
-            close(losses[lane], solo.step(fn, inputs), f"step {k} lane {lane}", steps)
-    for lane, solo in enumerate(solos):
-        check_lane(array, lane, solo, steps)
+def check(array, solos, step):
+    check_steps(array, solos, step, mse, batch, 3)
 
 
 def solos_of(given):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from support import Solo, check_lane, close
+from support import Solo, check_steps, close
 from torch import nn
 
 import hfta
@@ -22,13 +22,7 @@ def trains(build, fn, data, *, steps=5, lanes=3, recorded=True, tolerant=(), lr=
         for lane, model in enumerate(models)
     ]
     step = array.record(adam, fn, plan=WIDE) if recorded else lambda *inputs: array.train_step(adam, fn, *inputs)
-    for k in range(steps):
-        inputs = data()
-        losses = step(*inputs)
-        for lane, solo in enumerate(solos):
-            close(losses[lane], solo.step(fn, inputs), f"step {k} lane {lane}", steps)
-    for lane, solo in enumerate(solos):
-        check_lane(array, lane, solo, steps, tolerant)
+    check_steps(array, solos, step, fn, data, steps, tolerant)
     return array
 
 

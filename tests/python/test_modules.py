@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from support import Solo, check_lane, close
+from support import Solo, check_steps
 from torch import nn
 
 import hfta
@@ -191,16 +191,13 @@ def trains(build, data, fn, dtype, mode, per_lane, lanes=3, steps=3):
     def typed(tensor):
         return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
-    for k in range(steps):
+    def inputs():
         first, *rest = data()
         if per_lane:
             first = hfta.per_lane(torch.stack([typed(data()[0]) for _ in range(lanes)]))
-        inputs = (first if per_lane else typed(first), *map(typed, rest))
-        losses = step(*inputs)
-        for lane, solo in enumerate(solos):
-            close(losses[lane], solo.step(fn, inputs), f"step {k} lane {lane}", steps)
-    for lane, solo in enumerate(solos):
-        check_lane(array, lane, solo, steps)
+        return (first if per_lane else typed(first), *map(typed, rest))
+
+    check_steps(array, solos, step, fn, inputs, steps)
 
 
 @pytest.mark.parametrize(("mode", "per_lane"), [("plain", False), ("recorded", False), ("recorded", True)])

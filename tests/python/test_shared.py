@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from recording import WIDE
-from support import Solo, bits_equal, check_lane, close
+from support import Solo, bits_equal, check_lane, check_steps, close
 from torch import nn
 
 import hfta
@@ -75,13 +75,8 @@ def test_adapters_of_several_ranks_on_one_frozen_base(recorded):
     adam = hfta.optim.Adam(array, lr=RATES)
     solos = [Solo(model, lane, lane, lambda p, lane: torch.optim.Adam(p, lr=RATES[lane])) for lane, model in enumerate(models)]
     step = array.record(adam, loss_of, plan=WIDE) if recorded else lambda *inputs: array.train_step(adam, loss_of, *inputs)
-    for k in range(20):
-        inputs = data()
-        losses = step(*inputs)
-        for lane, solo in enumerate(solos):
-            close(losses[lane], solo.step(loss_of, inputs), f"step {k} lane {lane}", 20)
+    check_steps(array, solos, step, loss_of, data, 20)
     for lane, (solo, rank) in enumerate(zip(solos, RANKS)):
-        check_lane(array, lane, solo, 20)
         for index in (0, 3, 5):
             net = array.lane(lane)[index]
             assert not net.down[rank:].any() and not net.up[:, rank:].any() and net.up[:, :rank].any()
@@ -314,13 +309,7 @@ def test_frozen_layers_behind_trained_ones(frozen, shape):
     assert array._core.shared_bytes > 0
     step = array.record(hfta.optim.SGD(array, lr=0.1), lambda net, x: net(x).tanh().pow(2).mean(), plan=WIDE)
     solos = [Solo(model, lane, lane, lambda p, lane: torch.optim.SGD([q for q in p if q.requires_grad], lr=0.1)) for lane, model in enumerate(models)]
-    for k in range(4):
-        inputs = (torch.randn(shape),)
-        losses = step(*inputs)
-        for lane, solo in enumerate(solos):
-            close(losses[lane], solo.step(lambda net, x: net(x).tanh().pow(2).mean(), inputs), f"step {k} lane {lane}", 4)
-    for lane, solo in enumerate(solos):
-        check_lane(array, lane, solo, 4)
+    check_steps(array, solos, step, lambda net, x: net(x).tanh().pow(2).mean(), lambda: (torch.randn(shape),), 4)
 
 
 _MEMORY = """

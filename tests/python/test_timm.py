@@ -47,8 +47,8 @@ class StandIn(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 @pytest.fixture(scope="module")
 def timm():
-    if importlib.util.find_spec("timm") is None:
-        pytest.skip("needs: pip install --no-deps timm, with huggingface_hub, pyyaml and safetensors")
+    if any(importlib.util.find_spec(name) is None for name in ("timm", "huggingface_hub", "yaml", "safetensors", "PIL")):
+        pytest.skip("needs: pip install --no-deps timm, with huggingface_hub, pyyaml, safetensors and pillow")
     stands_in = importlib.util.find_spec("torchvision") is None
     finder = StandIn()
     if stands_in:

@@ -21,6 +21,7 @@ import argparse
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -48,22 +49,26 @@ def machine_facts(options: argparse.Namespace) -> dict:
     return facts
 
 
-def run_table(options: argparse.Namespace, facts: dict) -> tuple[list[dict], list[str]]:
-    rows = []
+def run_table(options: argparse.Namespace, facts: dict) -> Iterator[dict]:
     for row in ROWS:
         if not is_chosen(row.name, options):
             continue
-        stream = machine.stream_bytes_per_second(report.state_bytes(row, options.optimizer), options.device) / 1e9
+        before = rates(row, options)
         result = driver.run_undisturbed(row, driver.requests(row, options), options)
-        result["roofline"] = report.roofline(row, options.optimizer, facts, stream)
-        result["roofline_together"] = report.roofline(row, options.optimizer, facts, stream, driver.TOGETHER)
-        rows.append(result)
+        peak, stream = (max(pair) for pair in zip(before, rates(row, options), strict=True))
+        facts["peak_gflops"] = max(facts["peak_gflops"], peak)
+        result |= report.rooflines(row, options.optimizer, facts["peak_gflops"], stream)
         print(report.row_lines(result), flush=True)
-    return rows, [row.name for row in ROWS]
+        yield result
 
 
-def run_scaling(options: argparse.Namespace, facts: dict) -> tuple[list[dict], list[str]]:
-    rows = []
+def rates(row: Workload, options: argparse.Namespace) -> tuple[float, float]:
+    """Of products, and of a stream over the row's weights and state, in thousands of millions a second."""
+    stream = machine.stream_bytes_per_second(report.state_bytes(row, options.optimizer), options.device)
+    return machine.peak_flops(options.device) / 1e9, stream / 1e9
+
+
+def run_scaling(options: argparse.Namespace, facts: dict) -> Iterator[dict]:
     for model, batch in SCALED:
         if not is_chosen(model, options):
             continue
@@ -71,25 +76,24 @@ def run_scaling(options: argparse.Namespace, facts: dict) -> tuple[list[dict], l
         lanes = tuple(n for n in LANES if n <= options.most_lanes)
         result = driver.run_undisturbed(row, driver.scaling_requests(model, batch, lanes, options), options)
         result["row"] = f"{model} b{batch}"
-        rows.append(result)
         print(report.scaling_lines(result), flush=True)
-    return rows, [f"{model} b{batch}" for model, batch in SCALED]
+        yield result
 
 
-def run_costs(options: argparse.Namespace, facts: dict) -> tuple[list[dict], list[str]]:
-    rows = []
+def run_costs(options: argparse.Namespace, facts: dict) -> Iterator[dict]:
     for row in ROWS:
         if not is_chosen(row.name, options):
             continue
         control, others = machine.Control(options.device), machine.Others()
-        control.run()
+        for _ in range(3):
+            control.run()
         result = costs.of_row(row, options)
-        control.run()
+        for _ in range(3):
+            control.run()
         result |= {"control_ms": control.ms, "control_spread": control.spread(), "others_cores": others.cores()}
         result["disturbed"] = driver.disturbed(result)
-        rows.append(result)
         print(costs.lines(result) + (f"\n  DISTURBED: {result['disturbed']}" if result["disturbed"] else ""), flush=True)
-    return rows, [row.name for row in ROWS]
+        yield result
 
 
 def run_searches(options: argparse.Namespace) -> None:
@@ -109,10 +113,11 @@ def run_searches(options: argparse.Namespace) -> None:
         path.write_text("[\n" + ",\n".join(json.dumps(rows[r.name]) for r in ROWS if r.name in rows) + "\n]\n")
 
 
+ROW_NAMES, SCALED_NAMES = [row.name for row in ROWS], [f"{model} b{batch}" for model, batch in SCALED]
 KINDS = {
-    "table": (run_table, "arrays", report.table, charts.ratios),
-    "scaling": (run_scaling, "scaling", report.scaling_table, charts.scaling),
-    "costs": (run_costs, "costs", costs.table, charts.costs),
+    "table": (run_table, "arrays", report.table, charts.ratios, ROW_NAMES),
+    "scaling": (run_scaling, "scaling", report.scaling_table, charts.scaling, SCALED_NAMES),
+    "costs": (run_costs, "costs", costs.table, charts.costs, ROW_NAMES),
 }
 
 
@@ -121,9 +126,15 @@ def file_of(kind: str, options: argparse.Namespace) -> Path:
     return options.out or FOLDER / f"{KINDS[kind][1]}_{options.optimizer}{device}.json"
 
 
+def with_rooflines(rows: list[dict]) -> list[dict]:
+    """Rows of a table with the roofline as it is computed now, from the rates that were measured with them."""
+    workloads = {row.name: row for row in ROWS}
+    return [r | report.rooflines(workloads[r["row"]], r["optimizer"], r["machine"]["peak_gflops"], r["roofline"]["stream_gbytes"]) if r["row"] in workloads and "roofline" in r else r for r in rows]
+
+
 def print_tables(options: argparse.Namespace) -> None:
-    for kind, (_, _, table, _) in KINDS.items():
-        rows = results.read(file_of(kind, options))
+    for kind, (_, _, table, _, _) in KINDS.items():
+        rows = with_rooflines(results.read(file_of(kind, options)))
         if rows:
             print(f"## {kind}, {options.optimizer}\n\n{table(rows)}\n")
             if kind == "table" and any("hfta bf16" in row["ways"] for row in rows):
@@ -133,7 +144,7 @@ def print_tables(options: argparse.Namespace) -> None:
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     comma = lambda text: tuple(t.strip() for t in text.split(","))  # noqa: E731
-    parser.add_argument("--binary", type=Path, required=True, help="the C++ side, arrays_way (./dev bench gives it)")
+    parser.add_argument("--binary", type=lambda text: Path(text).resolve(), required=True, help="the C++ side, arrays_way (./dev bench gives it)")
     parser.add_argument("--rows", type=comma, default=(), help="beginnings of the rows' names, with commas")
     parser.add_argument("--ways", type=comma, default=(), help="ways beside the loop and hfta, with commas; all by default")
     parser.add_argument("--optimizer", choices=("adam", "sgd"), default="adam")
@@ -168,17 +179,23 @@ def main() -> None:
     if options.searches:
         return run_searches(options)
     kind = "scaling" if options.scaling else "costs" if options.costs else "table"
-    run, _, table, chart = KINDS[kind]
+    run, _, table, chart, order = KINDS[kind]
     driver.wait_until_quiet(options.force)
     facts = machine_facts(options)
+    out, rows, refused = file_of(kind, options), [], []
     with tempfile.TemporaryDirectory() as cache:
         os.environ["HFTA_PLAN_CACHE"] = cache  # plans are searched as on a first run, and the user's are left alone
-        rows, order = run(options, facts)
-    out = file_of(kind, options)
-    rows = results.record(out, [results.stamped(row, facts, HERE) for row in rows], order, options.force)
+        for result in run(options, facts):  # a row is kept as soon as it is there: a later one may take long or fail
+            if result["disturbed"] and not options.force:
+                refused.append(result["row"])
+            else:
+                rows = results.record(out, results.stamped(result, facts, HERE), order)
     if rows:
+        rows = with_rooflines(rows)
         chart(rows, out.with_suffix(".png"))
-        print(table(rows))
+        print(f"written: {out}\n{table(rows)}")
+    if refused:
+        raise SystemExit(f"bench: not recorded: disturbed while running {', '.join(refused)}; --force records all the same and marks the rows")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,10 @@ def of_row(row: Workload, options: argparse.Namespace, dtype: str) -> dict[str, 
         if dtype == "float64" and (spec.name == "jax" or spec.request.get("bf16")):
             continue
         try:
-            way = driver.Way(dataclasses.replace(spec, request=spec.request | {"dtype": dtype}))
+            spec = dataclasses.replace(spec, request=spec.request | {"dtype": dtype})
+            if spec.request["way"] == "hfta" and "plan" not in spec.request:
+                spec, _ = driver.choose_plan(spec)
+            way = driver.Way(spec)
             way.ask(do="steps", count=row.checked_steps)
             got = way.weights()
             way.close()

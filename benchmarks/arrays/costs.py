@@ -40,7 +40,7 @@ def lines(result: dict) -> str:
     ours, loop = result["hfta"], result["loop"]
     step = ours["step_ms"]
     share = lambda part: f"{ours[part + '_ms'] / step:.0%}"  # noqa: E731
-    text = [f"{result['row']} {result['optimizer']}: step {step:.3g} ms: forward {share('forward')}, backward {share('backward')}, update {share('update')}; dispatch of {ours['nodes']} nodes {share('dispatch')}"]
+    text = [f"{result['row']} {result['optimizer']}: step {step:.3g} ms ({ours['plan']}): forward {share('forward')}, backward {share('backward')}, update {share('update')}; dispatch of {ours['nodes']} nodes {share('dispatch')}"]
     text.append(f"  to the first step {ours['startup_ms']:.0f} ms (loop {loop['startup_ms']:.0f}), plan search {ours['plan_search_ms']:.0f} ms")
     for what in ("evaluation", "checkpoint_write", "checkpoint_read"):
         text.append(f"  {what.replace('_', ' ')} {ours[what + '_ms']:.3g} ms (loop {loop[what + '_ms']:.3g})")

@@ -1,10 +1,10 @@
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <limits>
 #include <sstream>
 
 #include "hfta/hfta.h"
-#include "hfta/train/lane_gradients.h"
 #include "hfta/train/recorded_evaluation.h"
 #include "hfta/train/recorded_function.h"
 #include "hfta/train/recorded_step.h"
@@ -50,13 +50,31 @@ json json_of(const plan::SearchResult& result) {
   return found;
 }
 
-/// Nodes of the first program that a recorded function runs.
-std::int64_t nodes_of(train::RecordedFunction& function) {
-  std::istringstream text(function.print());
-  std::string word;
+/// Milliseconds of a group's nodes, those up to the loss and those after it.
+struct NodeTimes {
   std::int64_t nodes = 0;
-  text >> word >> nodes;
-  return nodes;
+  double forward_ms = 0, backward_ms = 0;
+};
+
+/// Of the first program that a recorded step runs, the least of several profiles. All rows have a cross entropy as their loss, which tells
+/// where forward ends.
+NodeTimes times_of(train::RecordedStep& step) {
+  std::string word;
+  NodeTimes times;
+  std::istringstream(step.print()) >> word >> times.nodes;
+  std::vector<std::string> lines(times.nodes);
+  std::vector<double> ms(times.nodes, std::numeric_limits<double>::infinity());
+  for (int round = 0; round < 20; ++round) {
+    std::istringstream text(step.print(4));
+    for (std::int64_t i = 0; i < times.nodes; ++i) {
+      HFTA_CHECK(std::getline(text, lines[i]), "arrays_way: expected the times of ", times.nodes, " nodes, got those of ", i);
+      ms[i] = std::min(ms[i], std::stod(lines[i]));
+    }
+  }
+  const auto loss = std::find_if(lines.begin(), lines.end(), [](const std::string& line) { return line.find("cross_entropy") != std::string::npos || line.find("nll_loss") != std::string::npos; });
+  HFTA_CHECK(loss != lines.end(), "arrays_way: expected a node of the loss, got none");
+  for (std::int64_t i = 0; i < times.nodes; ++i) (i <= loss - lines.begin() ? times.forward_ms : times.backward_ms) += ms[i];
+  return times;
 }
 
 /// What a node costs where its kernel has nothing to do: sums of single numbers, replayed.
@@ -157,28 +175,19 @@ class Fused final : public Way {
     return {.lanes = settings_.lanes, .cores = is_cpu ? settings_.cores : 1, .steps = settings_.together, .device = array_.device().str(), .precision = settings_.is_double ? "float64" : "float32"};
   }
 
-  /// Forward alone, forward and backward, and whole steps, in turn; what a group's nodes cost without their kernels.
+  /// Forward and backward are the times of the step's own nodes, one group after the other; the update is the rest of a whole step.
   json shares(const Batches& batches, const plan::Plan& plan) {
     const auto inputs = inputs_of(batches[0]);
-    train::RecordedFunction forward(arrays(), [this](std::int64_t lane, std::span<const Tensor> given) {
-      const at::NoGradGuard no_grad;
-      return std::vector<Tensor>{step_(lane, given).loss};
-    }, plan);
-    train::LaneGradients gradients(arrays(), arrays(), step_);
-    train::RecordedFunction backward(arrays(), [&](std::int64_t lane, std::span<const Tensor> given) { return gradients.run(lane, given); }, plan);
-    const auto nothing = [](auto, auto, auto) {};
-    const std::array<std::function<void()>, 3> parts{[&] { forward.run(inputs, nothing); }, [&] { backward.run(inputs, nothing); }, [&] { (*runner_)(inputs); }};
-    std::array<double, 3> ms{};
-    for (int round = 0; round < 3; ++round)
-      for (std::size_t i = 0; i < parts.size(); ++i) {
-        const auto once = timed_ms(parts[i]);
-        const auto taken = best_ms([&] { parts[i](), wait_for(settings_); }, std::clamp(static_cast<int>(100 / once), 3, 200));
-        ms[i] = round == 0 ? taken : std::min(ms[i], taken);
-      }
-    const auto groups_of_worker = (plan::groups(plan, settings_.lanes) + plan.workers - 1) / plan.workers;
-    const auto nodes = nodes_of(backward);
-    return {{"forward_ms", ms[0]}, {"backward_ms", std::max(0.0, ms[1] - ms[0])}, {"update_ms", std::max(0.0, ms[2] - ms[1])}, {"step_ms", ms[2]},
-            {"nodes", nodes}, {"dispatch_ms", static_cast<double>(nodes * groups_of_worker) * node_ms()}, {"plan", describe(plan)}};
+    const auto step = [&] { (*runner_)(inputs), wait_for(settings_); };
+    const auto once = timed_ms(step);
+    const double step_ms = best_ms(step, std::clamp(static_cast<int>(300 / once), 5, 500));
+    train::RecordedStep recorded(arrays(), *optimizer_, step_, {}, plan);
+    recorded(inputs);
+    const auto times = times_of(recorded);
+    const auto groups_of_worker = static_cast<double>((plan::groups(plan, settings_.lanes) + plan.workers - 1) / plan.workers);
+    const double forward_ms = times.forward_ms * groups_of_worker, backward_ms = times.backward_ms * groups_of_worker;
+    return {{"step_ms", step_ms}, {"forward_ms", forward_ms}, {"backward_ms", backward_ms}, {"update_ms", std::max(0.0, step_ms - forward_ms - backward_ms)},
+            {"nodes", times.nodes}, {"dispatch_ms", static_cast<double>(times.nodes) * groups_of_worker * node_ms()}, {"plan", describe(plan)}};
   }
 
   double evaluation_ms(const Batches::value_type& batch, const plan::Plan& plan) {

@@ -110,7 +110,7 @@ def busy_seconds() -> float:
 
 
 def tree_seconds(root: int) -> float:
-    """Processor time of a process and all below it that still run."""
+    """Processor time of a process and all below it, with those that ended and were waited for."""
     children: dict[int, list[int]] = {}
     times: dict[int, float] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -120,7 +120,7 @@ def tree_seconds(root: int) -> float:
             continue  # it has just ended
         pid = int(stat.parent.name)
         children.setdefault(int(fields[1]), []).append(pid)
-        times[pid] = (int(fields[11]) + int(fields[12])) / TICKS
+        times[pid] = sum(map(int, fields[11:15])) / TICKS
     total, waiting = 0.0, [root]
     while waiting:
         pid = waiting.pop()
@@ -130,7 +130,7 @@ def tree_seconds(root: int) -> float:
 
 
 class Others:
-    """Cores that other processes took since the start (of this process's tree only what still runs counts as ours)."""
+    """Cores that other processes took since the start."""
 
     def __init__(self) -> None:
         self.start, self.busy, self.ours = time.perf_counter(), busy_seconds(), tree_seconds(os.getpid())

@@ -55,7 +55,7 @@ def lines(result: dict, seconds: float) -> list[tuple[str, bool]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--binary", type=Path, required=True, help="the C++ side, arrays_way (./dev bench gives it)")
+    parser.add_argument("--binary", type=lambda text: Path(text).resolve(), required=True, help="the C++ side, arrays_way (./dev bench gives it)")
     parser.add_argument("--row", default="mlp-2-16", help="the beginning of a row's name (default mlp-2-16)")
     parser.add_argument("--width", type=int, help="lanes of a group (default: an even share per core)")
     parser.add_argument("--repeats", type=int, default=15)

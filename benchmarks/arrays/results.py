@@ -47,12 +47,6 @@ def merged(old: list[dict], new: list[dict], order: list[str]) -> list[dict]:
     return sorted(rows.values(), key=lambda row: places.get(row["row"], len(places)))
 
 
-def recordable(rows: list[dict], force: bool) -> tuple[list[dict], list[str]]:
-    """Rows that may be recorded (disturbed ones only when forced, and marked by their reason), and the names of the others."""
-    kept = [row for row in rows if force or not row.get("disturbed")]
-    return kept, [row["row"] for row in rows if not force and row.get("disturbed")]
-
-
 def write(path: Path, rows: list[dict]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".json.new")
@@ -60,14 +54,8 @@ def write(path: Path, rows: list[dict]) -> None:
     temporary.replace(path)
 
 
-def record(path: Path, new: list[dict], order: list[str], force: bool) -> list[dict]:
-    """Merges what may be recorded into the file. Returns all its rows. Ends the program with an error where rows were refused."""
-    kept, refused = recordable(new, force)
-    rows = read(path)
-    if kept:
-        rows = merged(rows, kept, order)
-        write(path, rows)
-        print(f"written: {path} ({', '.join(row['row'] for row in kept)})")
-    if refused:
-        raise SystemExit(f"bench: not recorded: disturbed while running {', '.join(refused)}; --force records all the same and marks the rows")
+def record(path: Path, row: dict, order: list[str]) -> list[dict]:
+    """Puts the row into the file. Returns all its rows."""
+    rows = merged(read(path), [row], order)
+    write(path, rows)
     return rows

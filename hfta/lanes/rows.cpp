@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "hfta/base/memory.h"
+
 namespace hfta::lanes {
 
 std::vector<std::int64_t> dense_strides(const at::Tensor& tensor) {
@@ -24,6 +26,7 @@ at::Tensor allocate_rows(const at::Tensor& single, std::int64_t lanes, at::Tenso
   sizes.insert(sizes.begin(), lanes);
   strides.insert(strides.begin(), lane_stride);
   auto stack = at::zeros({lanes * lane_stride}, options);
+  if (stack.is_cpu()) base::prefer_large_pages(stack.mutable_data_ptr(), stack.nbytes());
   stack.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);  // no view: the stack may become a leaf whose rows are written in place
   return stack;
 }

@@ -8,16 +8,13 @@
 #include <string>
 #include <type_traits>
 
+#include "hfta/optim/mkl_root.h"
+#include "hfta/optim/wide_adam.h"
+
 // This file is compiled with -ffp-contract=off: a product and a sum are one rounding only where `fused` says so, which is where
 // LibTorch's own kernels fuse them.
 
 #define HFTA_INLINE inline __attribute__((always_inline))
-
-extern "C" {
-// LibTorch's square root is this one wherever it was built with MKL: within an ulp, not always the nearest. Absent elsewhere.
-void vmsSqrt(int count, const float* x, float* y, long long mode) __attribute__((weak));
-void vmdSqrt(int count, const double* x, double* y, long long mode) __attribute__((weak));
-}
 
 namespace hfta::optim {
 namespace {
@@ -41,12 +38,7 @@ HFTA_INLINE T root(T x) {
 /// Square roots in place, as LibTorch takes them.
 template <typename T>
 HFTA_INLINE void take_roots(T* x, std::int64_t count) {
-  constexpr long long kMode = 0x2 | 0x140000 | 0x100;  // LibTorch's: high accuracy, denormals kept, errors ignored
-  if constexpr (std::is_same_v<T, float>) {
-    if (vmsSqrt) return vmsSqrt(static_cast<int>(count), x, x, kMode);
-  } else {
-    if (vmdSqrt) return vmdSqrt(static_cast<int>(count), x, x, kMode);
-  }
+  if (has_mkl_roots()) return mkl_roots(x, count);
   for (std::int64_t i = 0; i < count; ++i) x[i] = root(x[i]);
 }
 
@@ -178,21 +170,39 @@ HFTA_INLINE void adam_part(const Rows& rows, const LaneNumbers* numbers, std::in
   for (std::int64_t l = l0; l < end; ++l) adam_parameter<T, Fused, Denormals>(parameter(l), state(0, l), block + (l - l0) * size, size, numbers[l]);
 }
 
-/// In blocks of some rows, or of a part of one row, that stay in the first-level cache between the two passes.
+/// Rows `[l0, end)`, elements `[from, from + size)`: of a size that stays in the first-level cache between the two passes.
 template <typename T, bool Fused>
-HFTA_INLINE void adam_body(const Rows& rows, const LaneNumbers* numbers, bool) {
+HFTA_INLINE void adam_block(const Rows& rows, const LaneNumbers* numbers, std::int64_t l0, std::int64_t end, std::int64_t from, std::int64_t size) {
   alignas(64) T block[kBlock];
+  bool denormals = false;
+  for (std::int64_t l = l0; l < end; ++l) denormals |= has_denormals(static_cast<const T*>(rows.state[0]) + l * rows.state_stride + from, size);
+  if (rows.state[2])
+    denormals ? adam_part<T, Fused, true, true>(rows, numbers, l0, end, from, size, block) : adam_part<T, Fused, true, false>(rows, numbers, l0, end, from, size, block);
+  else
+    denormals ? adam_part<T, Fused, false, true>(rows, numbers, l0, end, from, size, block) : adam_part<T, Fused, false, false>(rows, numbers, l0, end, from, size, block);
+}
+
+/// In one pass but for the blocks that cannot be.
+template <typename T, bool Fused>
+HFTA_INLINE void wide_adam_body(const Rows& rows, const LaneNumbers* numbers) {
+  for (std::int64_t l = 0; l < rows.lanes; ++l)
+    for (std::int64_t from = 0; from < rows.size;) {
+      from += wide_adam_row(static_cast<float*>(rows.parameter) + l * rows.parameter_stride + from, static_cast<const float*>(rows.gradient) + l * rows.gradient_stride + from,
+                            static_cast<float*>(rows.state[0]) + l * rows.state_stride + from, static_cast<float*>(rows.state[1]) + l * rows.state_stride + from,
+                            rows.size - from, numbers[l]);
+      const auto rest = std::min(kBlock, rows.size - from);
+      if (rest > 0) adam_block<T, Fused>(rows, numbers, l, l + 1, from, rest);
+      from += rest;
+    }
+}
+
+template <typename T, bool Fused>
+HFTA_INLINE void adam_body(const Rows& rows, const LaneNumbers* numbers, bool wide) {
+  if (std::is_same_v<T, float> && wide && !rows.state[2]) return wide_adam_body<T, Fused>(rows, numbers);
   const std::int64_t together = std::max<std::int64_t>(1, kBlock / rows.size), length = std::min(kBlock, rows.size);
   for (std::int64_t l0 = 0; l0 < rows.lanes; l0 += together)
-    for (std::int64_t from = 0; from < rows.size; from += length) {
-      const std::int64_t end = std::min(rows.lanes, l0 + together), size = std::min(length, rows.size - from);
-      bool denormals = false;
-      for (std::int64_t l = l0; l < end; ++l) denormals |= has_denormals(static_cast<const T*>(rows.state[0]) + l * rows.state_stride + from, size);
-      if (rows.state[2])
-        denormals ? adam_part<T, Fused, true, true>(rows, numbers, l0, end, from, size, block) : adam_part<T, Fused, true, false>(rows, numbers, l0, end, from, size, block);
-      else
-        denormals ? adam_part<T, Fused, false, true>(rows, numbers, l0, end, from, size, block) : adam_part<T, Fused, false, false>(rows, numbers, l0, end, from, size, block);
-    }
+    for (std::int64_t from = 0; from < rows.size; from += length)
+      adam_block<T, Fused>(rows, numbers, l0, std::min(rows.lanes, l0 + together), from, std::min(length, rows.size - from));
 }
 
 template <typename T, bool Fused>
@@ -298,7 +308,7 @@ HFTA_KERNEL(run_scale, scale_body, const double*)
 }  // namespace
 
 void sgd_rows(const Rows& rows, const LaneNumbers* numbers, bool nesterov) { run_sgd(rows, numbers, nesterov); }
-void adam_rows(const Rows& rows, const LaneNumbers* numbers) { run_adam(rows, numbers); }
+void adam_rows(const Rows& rows, const LaneNumbers* numbers) { run_adam(rows, numbers, has_wide_adam()); }
 void adadelta_rows(const Rows& rows, const LaneNumbers* numbers) { run_adadelta(rows, numbers); }
 void add_square_sums(const Rows& rows, double* sums) { run_square_sum(rows, sums); }
 void scale_rows(const Rows& rows, const double* factors) { run_scale(rows, factors); }

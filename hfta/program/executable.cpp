@@ -12,6 +12,7 @@
 
 #include "hfta/base/error.h"
 #include "hfta/base/generator.h"
+#include "hfta/base/memory.h"
 #include "hfta/program/overloads.h"
 #include "hfta/program/passes.h"
 #include "hfta/program/view.h"
@@ -78,6 +79,7 @@ void Arena::reserve(std::int64_t bytes) {
   if (block_.defined() && block_.numel() >= bytes) return;
   block_ = at::Tensor();
   block_ = at::empty({bytes}, at::TensorOptions().dtype(at::kByte).device(device_));
+  if (device_.is_cpu()) base::prefer_large_pages(block_.mutable_data_ptr(), block_.nbytes());
 }
 
 void Arena::spoil() {

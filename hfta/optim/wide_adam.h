@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstdint>
+
+#include "hfta/optim/kernels.h"
+
+namespace hfta::optim {
+
+/// Whether `wide_adam_row` gives LibTorch's bits here: LibTorch computes with AVX-512, and its square root is the one that is computed in
+/// registers, which is tried once on every significand.
+bool has_wide_adam();
+
+/// Adam on elements of one row, in one pass: all that belongs to an element stays in registers.
+/// @returns how many were updated: it stops in front of a second moment that is huge, infinite or no number.
+std::int64_t wide_adam_row(float* parameter, const float* gradient, float* first, float* second, std::int64_t size, const LaneNumbers& lane);
+
+}  // namespace hfta::optim

@@ -18,6 +18,16 @@
 namespace hfta::train {
 namespace {
 
+/// A single lane's program gives results without that axis.
+std::vector<at::Tensor> with_lane_axis(const program::Executable& executable, std::int64_t width) {
+  std::vector<at::Tensor> results;
+  for (std::size_t r = 0; r < executable.results(); ++r) {
+    const auto& result = executable.result(r);
+    results.push_back(width == 1 && result.defined() ? result.unsqueeze(0) : result);
+  }
+  return results;
+}
+
 GroupKind lift_group(const Slots& slots, const LanePrograms& lanes, std::span<const Input> inputs, std::int64_t first, std::vector<std::size_t> numbers,
                      const GroupOptions& options, lanes::LoweringTable& lowerings) {
   const auto width = static_cast<std::int64_t>(numbers.size());
@@ -30,8 +40,11 @@ GroupKind lift_group(const Slots& slots, const LanePrograms& lanes, std::span<co
   request.generators = slots.generator_copies(first, width);
   const base::IntraOpThreads threads(options.intra_op_threads);
   auto lifted = lanes::lift(request, lowerings);
-  GroupKind kind{std::move(numbers), std::move(lifted.report), {}};
-  for (const auto& arena : options.arenas) kind.of_worker.push_back(std::make_unique<program::Executable>(lifted.program, arena));
+  GroupKind kind{std::move(numbers), std::move(lifted.report), {}, {}};
+  for (const auto& arena : options.arenas) {
+    kind.of_worker.push_back(std::make_unique<program::Executable>(lifted.program, arena));
+    kind.results_of_worker.push_back(with_lane_axis(*kind.of_worker.back(), width));
+  }
   return kind;
 }
 

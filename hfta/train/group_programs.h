@@ -23,6 +23,7 @@ struct GroupKind {
   std::vector<std::size_t> numbers;  ///< Per lane: which of the distinct lane programs.
   lanes::LiftReport report;
   std::vector<std::unique_ptr<program::Executable>> of_worker;
+  std::vector<std::vector<at::Tensor>> results_of_worker;  ///< `[width, ...]`, undefined where there is none; filled by each run.
 };
 
 /// The programs of all groups.

@@ -184,18 +184,14 @@ struct RecordedFunction::State {
   }
 
   void run_group(const Recorded& recorded, std::span<const Batch> batches, const Group& group, std::int64_t worker, const AfterEach& after) {
-    auto& executable = *recorded.now->kinds[group.kind].of_worker[worker];
+    const auto& kind = recorded.now->kinds[group.kind];
+    auto& executable = *kind.of_worker[worker];
     program::Binding binding{slots.state(group.first, group.width), {}, slots.generators(group.first, group.width)};
     for (std::size_t batch = 0; batch < batches.size(); ++batch) {
       binding.inputs = inputs_of_group(batches[batch], group.first, group.width);
       executable.bind(binding);
       executable.run();
-      std::vector<at::Tensor> results;
-      for (std::size_t r = 0; r < executable.results(); ++r) {
-        const auto& result = executable.result(r);
-        results.push_back(group.width == 1 && result.defined() ? result.unsqueeze(0) : result);
-      }
-      after(batch, group.first, group.width, results);
+      after(batch, group.first, group.width, kind.results_of_worker[worker]);
     }
   }
 

@@ -40,14 +40,14 @@ std::string key_of(const SearchSpace& space, const Subject& subject) {
   return out.str();
 }
 
-SearchResult choose(const SearchSpace& space, const Subject& subject, const Measure& measure, const SearchOptions& options) {
-  std::optional<Cache> cache;
-  if (options.keeps && !subject.key.empty())
-    if (const auto folder = Cache::default_folder()) cache.emplace(*folder);
-  const auto key = cache ? key_of(space, subject) : std::string();
-  if (cache)
-    if (auto known = cache->find(key)) return *std::move(known);
-  auto how = options;
+namespace {
+
+constexpr double kNotSlower = 1.05;
+constexpr std::int64_t kProofRounds = 5;
+constexpr double kProofSeconds = 0.3;  // No round but the first begins after it.
+constexpr double kLongStepMs = 20;     // Some turns of the system's scheduler: threads wait little for each other beside a longer step.
+
+SearchResult searched(const SearchSpace& space, const Subject& subject, const Measure& measure, SearchOptions how) {
   if (subject.profile && !how.predict) how.predict = [profile = *subject.profile](const Plan& plan) { return predicted_ms(profile, plan); };
   auto result = search(candidates(space), measure, how);
   result.profile = subject.profile;
@@ -56,8 +56,53 @@ SearchResult choose(const SearchSpace& space, const Subject& subject, const Meas
     result.plan = subject.complete(result.plan);
     if (chosen != result.timings.end()) chosen->plan = result.plan;
   }
-  if (cache) cache->store(key, result);
   return result;
+}
+
+/// Whether the plan is slower than plain steps of one model after the other, in turn, all rounds together. A measurement's middle, and the fastest
+/// of a few, tell nothing of steps in which a worker waits for another that the system has put aside.
+bool proves_slower(const SearchSpace& space, const Plan& plan, const Measure& measure, const SearchOptions& options) {
+  const Plan alone{.recorded = false, .device = space.device, .precision = space.precision, .measures_lowerings = space.measures_lowerings};
+  const auto clock = options.clock ? options.clock : steady_seconds;
+  const auto start = clock();
+  double plan_ms = 0, alone_ms = 0;
+  try {
+    for (std::int64_t round = 0; round < kProofRounds && (round == 0 || clock() - start < kProofSeconds); ++round) {
+      plan_ms += measure(plan);
+      alone_ms += measure(alone);
+    }
+  } catch (const std::exception&) {
+    return false;  // the run will tell
+  }
+  return plan_ms > kNotSlower * alone_ms;
+}
+
+/// On a busy machine the threads of a plan wait for each other, whatever was measured in quiet moments or long ago: plans of a single thread wait
+/// for nobody. That choice is not kept, since the machine will be quiet again.
+SearchResult proven(SearchResult result, const SearchSpace& space, const Subject& subject, const Measure& measure, SearchOptions options) {
+  const bool waits = result.plan.workers * result.plan.intra_op_threads > 1 && result.step_ms < kLongStepMs;
+  if (!waits || !space.plain || !proves_slower(space, result.plan, measure, options)) return result;
+  auto of_one_thread = space;
+  of_one_thread.cores = 1;
+  options.run_steps = 0;
+  options.budget_seconds = std::min(options.budget_seconds, 1.0);
+  auto again = searched(of_one_thread, subject, measure, options);
+  again.explanation = "chosen again, since on this busy machine " + describe(result.plan) + " was slower than one model after the other: " + again.explanation;
+  return again;
+}
+
+}  // namespace
+
+SearchResult choose(const SearchSpace& space, const Subject& subject, const Measure& measure, const SearchOptions& options) {
+  std::optional<Cache> cache;
+  if (options.keeps && !subject.key.empty())
+    if (const auto folder = Cache::default_folder()) cache.emplace(*folder);
+  const auto key = cache ? key_of(space, subject) : std::string();
+  if (cache)
+    if (auto known = cache->find(key)) return proven(*std::move(known), space, subject, measure, options);
+  auto result = searched(space, subject, measure, options);
+  if (cache) cache->store(key, result);
+  return proven(std::move(result), space, subject, measure, options);
 }
 
 std::string table(const SearchResult& result) {

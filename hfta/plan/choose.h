@@ -18,6 +18,7 @@ struct Subject {
 };
 
 /// The plan that was kept for this subject, space, machine and version of the libraries, or the result of a search, which is then kept.
+/// A plan of several threads that proves slower than one model after the other now (the machine is busy) is chosen again among those of one.
 SearchResult choose(const SearchSpace& space, const Subject& subject, const Measure& measure, const SearchOptions& options = {});
 
 /// What a kept choice is found by.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <utility>
@@ -209,16 +210,35 @@ plan::Throughput Runner::throughput(std::span<const Input> inputs, const plan::T
   auto& s = *state_;
   const Undisturbed undisturbed(s.arrays, s.optimizer);
   const auto cores = static_cast<int>(base::cores());
-  std::vector<plan::Variant> variants;
-  std::vector<std::unique_ptr<PlainStep>> steps;
+  std::vector<std::unique_ptr<PlainStep>> alone;
+  std::vector<std::pair<std::string, std::function<void(std::int64_t)>>> ways;  // each makes so many updates
   for (const int threads : {1, cores}) {
-    if (threads == 1 && !steps.empty()) continue;
-    steps.push_back(std::make_unique<PlainStep>(s.arrays, s.optimizer, s.step, s.options, plan::Plan{.intra_op_threads = threads, .recorded = false}));
+    if (threads == 1 && !alone.empty()) continue;
+    alone.push_back(std::make_unique<PlainStep>(s.arrays, s.optimizer, s.step, s.options, plan::Plan{.intra_op_threads = threads, .recorded = false}));
     const auto name = "alone, " + std::to_string(threads) + (threads == 1 ? " thread" : " threads");
-    variants.push_back({name, [&s, &step = *steps.back(), inputs] { s.whole_update([&] { step(inputs); }); }});
+    ways.emplace_back(name, [&s, &step = *alone.back(), inputs](std::int64_t updates) {
+      for (std::int64_t i = 0; i < updates * s.options.accumulate; ++i) step(inputs);
+    });
   }
-  variants.push_back({"array", [&] { s.whole_update([&] { (*this)(inputs); }); }});
-  return plan::compare(variants, options);
+  ways.emplace_back("array", [&](std::int64_t updates) {
+    std::vector<StepOutput> outputs;
+    run(std::vector<Batch>(static_cast<std::size_t>(updates * s.options.accumulate), Batch(inputs.begin(), inputs.end())), outputs);
+  });
+  // As long as this at least: the threads of one way are still awake for a moment where the next begins.
+  constexpr double kRepeatMs = 50, kMostUpdates = 64;
+  std::vector<double> updates;
+  std::vector<plan::Variant> variants;
+  for (const auto& [name, make] : ways) {
+    make(1);
+    const auto before = now_ms();
+    make(1);
+    updates.push_back(std::clamp(std::ceil(kRepeatMs / (now_ms() - before)), 1.0, kMostUpdates));
+    variants.push_back({name, [&make = make, count = static_cast<std::int64_t>(updates.back())] { make(count); }});
+  }
+  auto times = plan::compare(variants, options);
+  for (std::size_t i = 0; i < updates.size(); ++i)
+    for (auto& ms : times.variants[i].ms) ms /= updates[i];
+  return times;
 }
 
 plan::MemoryProfile Runner::memory_profile(std::span<const Input> inputs) {

@@ -328,9 +328,12 @@ void ArrayBase::copy_lane(std::int64_t source, std::int64_t target) {
   settle();
   stack_gradients();
   const at::NoGradGuard no_grad;
-  for (const auto& p : parameters()) {
+  for (std::size_t i = 0; i < parameters().size(); ++i) {
+    const auto& p = parameters()[i];
     if (!p.shared.defined()) row(p.tensor, target).copy_(row(p.tensor, source));
-    if (p.tensor.grad().defined()) row(p.tensor.grad(), target).copy_(row(p.tensor.grad(), source));
+    if (!p.tensor.grad().defined()) continue;
+    row(p.tensor.grad(), target).copy_(row(p.tensor.grad(), source));
+    taker.tensors.parameters[i].mutable_grad() = giver.tensors.parameters[i].grad().defined() ? row(p.tensor.grad(), target) : at::Tensor();
   }
   for (const auto& b : buffers())
     if (!b.shared.defined()) row(b.tensor, target).copy_(row(b.tensor, source));

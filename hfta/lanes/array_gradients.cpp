@@ -14,6 +14,7 @@ class GradientStack {
       : lanes_(lanes), parameter_(parameter), stack_(stack), total_(stack.mutable_grad()), attached_(attached) {}
 
   void gather() {
+    if (has_rows_of_lanes()) attached_ = total_;
     const bool ours = attached_.defined() && total_.defined() && total_.is_same(attached_);
     if (!ours) drop_old_rows();
     bool any = false;
@@ -31,6 +32,18 @@ class GradientStack {
  private:
   std::int64_t count() const { return static_cast<std::int64_t>(lanes_.size()); }
   at::Tensor& own(std::int64_t lane) { return lanes_[lane].tensors.parameters[parameter_].mutable_grad(); }
+
+  /// Recorded passes make a stacked gradient with the lanes' own as its rows.
+  bool has_rows_of_lanes() {
+    if (!total_.defined() || total_.is_same(attached_)) return false;
+    bool any = false;
+    for (std::int64_t lane = 0; lane < count(); ++lane) {
+      if (!own(lane).defined()) continue;
+      if (own(lane).is_sparse() || !is_row(own(lane), total_, lane)) return false;
+      any = true;
+    }
+    return any;
+  }
 
   /// The stacked gradient was cleared or replaced: the lanes' rows of the old one count no more.
   void drop_old_rows() {

@@ -2,10 +2,10 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "hfta/base/error.h"
+#include "hfta/lanes/rows.h"
 
 namespace hfta::train {
 namespace {
@@ -77,20 +77,30 @@ void LaneGradients::collect(StepOutput& output, std::int64_t first, std::span<co
   for (std::size_t k = 0; k <= extras_; ++k) whole(k).narrow(0, first, results[k].size(0)).copy_(results[k]);
 }
 
+at::Tensor LaneGradients::sum_of(const lanes::Stacked& stack, std::int64_t lanes) {
+  const std::lock_guard lock(mutex_);
+  auto parameter = stack.tensor;
+  if (!parameter.grad().defined()) parameter.mutable_grad() = lanes::allocate_rows(lanes::row(parameter, 0), lanes, parameter.options());
+  return parameter.grad();
+}
+
 void LaneGradients::accumulate(std::int64_t first, std::span<const at::Tensor> results) {
   auto gradient = gradients(results).begin();
   for (auto* array : wanted_)
-    for (const auto& stack : array->parameters()) {
+    for (std::size_t p = 0; p < array->parameters().size(); ++p) {
       const auto& own = *gradient++;
       if (!own.defined()) continue;
-      at::Tensor sum;
-      {
-        const std::lock_guard lock(mutex_);
-        auto parameter = stack.tensor;
-        if (!parameter.grad().defined()) parameter.mutable_grad() = at::zeros_like(parameter.detach());
-        sum = parameter.grad();
+      const auto sum = sum_of(array->parameters()[p], array->lanes());
+      // Its own gradient tells that a lane has one: where a parameter is frozen in some lanes only, those rows are no gradients.
+      const auto has_one = [&](std::int64_t lane) { return array->lane_parameters(lane)[p].grad().defined(); };
+      const auto end = first + own.size(0);
+      for (auto from = first, next = first; from < end; from = next) {
+        const bool adds = has_one(from);
+        for (next = from; next < end && has_one(next) == adds; ++next)
+          if (!adds) array->lane_parameters(next)[p].mutable_grad() = lanes::row(sum, next);
+        const auto rows = sum.narrow(0, from, next - from), more = own.narrow(0, from - first, next - from);
+        adds ? rows.add_(more) : rows.copy_(more);
       }
-      sum.narrow(0, first, own.size(0)).add_(own);
     }
 }
 

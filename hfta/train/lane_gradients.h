@@ -26,11 +26,12 @@ class LaneGradients {
   void collect(StepOutput& output, std::int64_t first, std::span<const at::Tensor> results);
   /// The gradients among a group's results.
   std::span<const at::Tensor> gradients(std::span<const at::Tensor> results) const { return results.subspan(1 + extras_); }
-  /// Adds a group's gradients to the stacked ones, which move with the lanes.
+  /// Adds a group's gradients to the stacked ones, which move with the lanes. A lane's own gradient is its row; undefined where it has none.
   void accumulate(std::int64_t first, std::span<const at::Tensor> results);
 
  private:
   std::vector<at::Tensor> trainable(std::int64_t lane) const;
+  at::Tensor sum_of(const lanes::Stacked& stack, std::int64_t lanes);
 
   std::vector<lanes::ArrayBase*> arrays_, wanted_;
   LaneStep step_;

@@ -31,14 +31,26 @@ struct RecordedStep::State {
     optimizer.update(first, width, gradients, {}, hypers);
   }
 
-  /// The next sum begins with zeros.
+  bool has_gradient(std::int64_t lane, std::size_t parameter) const { return array().lane_parameters(lane)[parameter].grad().defined(); }
+
+  bool have_like_gradients(std::int64_t a, std::int64_t b) const {
+    for (std::size_t p = 0; p < array().parameters().size(); ++p)
+      if (has_gradient(a, p) != has_gradient(b, p)) return false;
+    return true;
+  }
+
+  /// Lanes that have gradients of the same parameters together: what is frozen in some lanes is left alone there, by weight decay too.
   void update_from_sums(std::int64_t first, std::int64_t width, const optim::Hypers* hypers) const {
-    std::vector<at::Tensor> gradients;
-    for (const auto& parameter : array().parameters())
-      gradients.push_back(parameter.tensor.grad().defined() ? parameter.tensor.grad().narrow(0, first, width) : at::Tensor());
-    update(first, width, gradients, hypers);
-    for (auto& gradient : gradients)
-      if (gradient.defined()) gradient.zero_();
+    for (auto from = first, end = first; from < first + width; from = end) {
+      for (end = from + 1; end < first + width && have_like_gradients(from, end);) ++end;
+      std::vector<at::Tensor> gradients;
+      for (std::size_t p = 0; p < array().parameters().size(); ++p)
+        gradients.push_back(has_gradient(from, p) ? array().parameters()[p].tensor.grad().narrow(0, from, end - from) : at::Tensor());
+      update(from, end - from, gradients, hypers);
+    }
+    for (auto lane = first; lane < first + width; ++lane)  // the next sum begins anew
+      for (const auto& parameter : array().lane_parameters(lane))
+        if (parameter.grad().defined()) parameter.mutable_grad().reset();
   }
 
   /// Steps on the batches that are taken together; adds their outputs.
@@ -55,6 +67,7 @@ struct RecordedStep::State {
           if (updates(batch)) sums() ? update_from_sums(first, width, of_update) : update(first, width, lane.gradients(results), of_update);
         },
         [&](std::size_t count) {
+          if (sums()) pending == 0 ? array().zero_grad() : array().stack_gradients();
           for (std::size_t batch = 0; after_update && batch < count; ++batch) {
             if (!updates(batch)) continue;
             hypers[batch] = optimizer.hypers();

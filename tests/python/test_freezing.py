@@ -150,3 +150,55 @@ def test_lanes_of_which_some_are_thawed_are_refused_as_copies():
     array.keep([1])
     copied = copy.deepcopy(array)
     assert copied.lane(0)[0].weight.requires_grad
+
+
+def trained_alone(given, inputs, accumulate):
+    """Models of which the second's body is frozen half-way; their gradients are cleared as torch does by default."""
+    alone = [Solo(model, lane, lane, lambda p, lane: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1)) for lane, model in enumerate(given)]
+    for lane, solo in enumerate(alone):
+        for k, batch_of_step in enumerate(inputs):
+            if k == len(inputs) // 2 and lane == 1:
+                solo.model[0].requires_grad_(False)
+            mse(solo.model, *batch_of_step).backward()
+            if (k + 1) % accumulate == 0:
+                solo.optimizer.step()
+                solo.optimizer.zero_grad(set_to_none=True)
+    return alone
+
+
+@pytest.mark.parametrize("way", ["plain", "recorded", "together", "backward", "recorded backward"])
+def test_a_lane_that_is_frozen_alone_is_left_alone_where_gradients_are_summed(way):
+    given, inputs, accumulate = models(frozen=()), [batch() for _ in range(8)], 2
+    array, alone = hfta.fuse(given), trained_alone(given, inputs, accumulate)
+    sgd = hfta.optim.SGD(array, lr=0.1, momentum=0.9, weight_decay=0.1)
+    step = array.record(sgd, mse, accumulate=accumulate, plan=hfta.Plan(recorded=way != "plain"))
+    frozen = None
+    for half in (inputs[:4], inputs[4:]):
+        if way == "together":
+            step.run(half)
+        elif "backward" in way:
+            for k, one in enumerate(half):
+                array.backward(mse, *one, recorded=way != "backward")
+                if k % accumulate:
+                    sgd.step()
+                    sgd.zero_grad()
+        else:
+            for one in half:
+                step(*one)
+        now = [tensor.detach().clone() for tensor in array.lane(1)[0].parameters()]
+        assert frozen is None or all(torch.equal(a, b) for a, b in zip(frozen, now)), "neither decay nor momentum moves what is frozen"
+        frozen = now
+        array.lane(1)[0].requires_grad_(False)
+    for lane, solo in enumerate(alone):
+        check_lane(array, lane, solo, len(inputs))
+    assert all(parameter.grad is None for model in array for parameter in model.parameters())
+
+
+def test_a_copied_lane_has_a_gradient_where_its_source_has_one():
+    array = hfta.fuse(models(frozen=()))
+    array.lane(1)[0].requires_grad_(False)
+    array.backward(mse, *batch(), recorded=True)
+    assert array.lane(1)[0].weight.grad is None and array.lane(2)[0].weight.grad is not None
+    array.copy_lane(1, 2)
+    array.copy_lane(0, 1)
+    assert array.lane(2)[0].weight.grad is None and torch.equal(array.lane(1)[0].weight.grad, array.lane(0)[0].weight.grad)

@@ -151,6 +151,32 @@ TEST_P(RecordedStepTest, ClipAndAccumulationEqualPlainSteps) {
   }
 }
 
+TEST_P(RecordedStepTest, ParameterThatIsFrozenInOneLaneIsLeftAloneThereWhereGradientsAreSummed) {
+  const auto updated = [&](const auto& make) {
+    auto array = nets();
+    hfta::optim::SGD sgd(array, {.lr = 0.1, .momentum = 0.9, .weight_decay = 0.1});
+    auto step = make(array, sgd);
+    std::vector<Tensor> frozen;
+    for (int i = 0; i < 8; ++i) {
+      if (i == 4) {
+        frozen = state_of(array, 1);
+        array.lane(1).net()->one->weight.requires_grad_(false);
+      }
+      const auto [x, y] = batch(i);
+      step(x, y);
+    }
+    EXPECT_TRUE(same_bits(state_of(array, 1)[0], frozen[0])) << "neither decay nor momentum moves it";
+    EXPECT_FALSE(same_bits(state_of(array, 1)[1], frozen[1]));
+    std::vector<Tensor> all;
+    for (std::int64_t lane = 0; lane < kLanes; ++lane)
+      for (const auto& tensor : state_of(array, lane)) all.push_back(tensor);
+    return all;
+  };
+  const auto got = updated([&](auto& array, auto& sgd) { return hfta::record(array, sgd, loss_of, {.accumulate = 2}, plan()); });
+  const auto expected = updated([&](auto& array, auto& sgd) { return hfta::plain(array, sgd, loss_of, {.accumulate = 2}, {.intra_op_threads = 1, .recorded = false}); });
+  for (std::size_t k = 0; k < got.size(); ++k) EXPECT_TRUE(close(got[k], expected[k], tolerance(torch::kFloat, 10))) << "tensor " << k;
+}
+
 TEST_P(RecordedStepTest, TwoArraysInOneStepUpdateTheOptimizersOnly) {
   const auto against = [](Net& g, Net& d, const Tensor& x, const Tensor&) { return F::softplus(d->forward(g->one(x).narrow(1, 0, 11))).mean(); };
   auto g = nets(), d = nets(), g2 = nets(), d2 = nets();

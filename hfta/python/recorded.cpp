@@ -12,13 +12,27 @@ namespace {
 
 constexpr std::size_t kMostContexts = 8;  // A value that changes at every step would be recorded at every step.
 
+thread_local int calls_of_code = 0;  // of this thread, that may run the user's function
+
 }  // namespace
 
-Turn::Turn(const std::vector<ArrayPtr>& arrays) : arrays_(arrays) {
+Turn::Turn(const std::vector<ArrayPtr>& arrays, bool runs_code) : arrays_(arrays), runs_code_(runs_code) {
   std::sort(arrays_.begin(), arrays_.end());
   arrays_.erase(std::unique(arrays_.begin(), arrays_.end()), arrays_.end());
   const py::gil_scoped_release without_lock;
   for (const auto& array : arrays_) locks_.emplace_back(array->turn());
+  calls_of_code += runs_code_;
+}
+
+Turn::~Turn() { calls_of_code -= runs_code_; }
+
+void Turn::check_between_steps(const std::string& who) {
+  HFTA_CHECK(calls_of_code == 0, who, ": expected a call between steps, got one inside the function that a step runs");
+}
+
+void Alone::enter() {
+  Turn::check_between_steps(who_);
+  turn_ = std::make_unique<Turn>(arrays_, /*runs_code=*/false);
 }
 
 Recorded::Recorded(py::object fn, std::vector<ArrayPtr> arrays, py::object collect, py::object name_captured, bool freeze_captured, std::size_t limit)

@@ -43,11 +43,32 @@ inline train::LaneStep lane_step(const std::shared_ptr<LaneCode>& code) {
 /// A call's turn on its arrays. Taken with the interpreter's lock, which is given up meanwhile: who has the turn may need it.
 class Turn {
  public:
-  explicit Turn(const std::vector<ArrayPtr>& arrays);
+  /// @param runs_code whether it runs the user's function, from where arrays must not be changed.
+  explicit Turn(const std::vector<ArrayPtr>& arrays, bool runs_code = true);
+  ~Turn();
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+  /// @throws InvalidArgument inside the user's function: what changes arrays, or trains them, is called between steps.
+  static void check_between_steps(const std::string& who);
 
  private:
   std::vector<ArrayPtr> arrays_;
   std::vector<std::unique_lock<std::recursive_mutex>> locks_;
+  bool runs_code_;
+};
+
+/// A turn as Python's `with` statement, for what changes arrays.
+class Alone {
+ public:
+  Alone(std::vector<ArrayPtr> arrays, std::string who) : arrays_(std::move(arrays)), who_(std::move(who)) {}
+  void enter();
+  void exit() { turn_.reset(); }
+
+ private:
+  std::vector<ArrayPtr> arrays_;
+  std::string who_;
+  std::unique_ptr<Turn> turn_;
 };
 
 /// What recorded functions of all kinds have in common.

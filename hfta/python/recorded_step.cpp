@@ -69,6 +69,7 @@ class Step : public Recorded {
   }
 
   py::object operator()(const py::args& args) {
+    Turn::check_between_steps("hfta.record: a recorded step");
     const Turn turn(code_->array_pointers());
     const Inputs inputs(arguments_of(args));
     prepare(inputs);
@@ -78,6 +79,7 @@ class Step : public Recorded {
 
   /// Steps on batches in turn; neighbours that are nested alike are made together.
   py::list run(const std::vector<py::tuple>& given) {
+    Turn::check_between_steps("hfta.record: a recorded step");
     const Turn turn(code_->array_pointers());
     std::vector<Inputs> batches;
     for (const auto& batch : given) batches.emplace_back(arguments_of(batch));

@@ -36,6 +36,7 @@ base::Workers plain_worker() {
 }
 
 py::object train_step(std::vector<ArrayPtr> arrays, const OptimizerPtr& optimizer, py::object fn, const py::list& given, const std::optional<Numbers>& max_norm) {
+  Turn::check_between_steps("hfta.train_step");
   const Turn turn(arrays);
   const auto code = code_of(std::move(fn), std::move(arrays));
   const Inputs inputs(std::span<PyObject* const>(PySequence_Fast_ITEMS(given.ptr()), given.size()));
@@ -50,6 +51,7 @@ py::object train_step(std::vector<ArrayPtr> arrays, const OptimizerPtr& optimize
 }
 
 py::object backward(std::vector<ArrayPtr> arrays, py::object fn, const py::list& given) {
+  Turn::check_between_steps("hfta.backward");
   const Turn turn(arrays);
   const auto code = code_of(std::move(fn), std::move(arrays));
   const Inputs inputs(std::span<PyObject* const>(PySequence_Fast_ITEMS(given.ptr()), given.size()));
@@ -78,6 +80,7 @@ class Backward : public Recorded {
   Backward(Recorded base, plan::Plan plan) : Recorded(std::move(base)), step_(code_->arrays(), lane_step(code_), std::move(plan), options_) {}
 
   py::object operator()(const py::args& args) {
+    Turn::check_between_steps("hfta.backward");
     const Turn turn(code_->array_pointers());
     const Inputs inputs(arguments_of(args));
     look(inputs);
@@ -102,6 +105,7 @@ class Evaluation : public Recorded {
                   std::move(plan), options_) {}
 
   py::object operator()(const py::args& args) {
+    Turn::check_between_steps("hfta.evaluate: recorded");
     const Turn turn(code_->array_pointers());
     const Inputs inputs(arguments_of(args));
     look(inputs);
@@ -167,6 +171,11 @@ void bind_steps(py::module_& m) {
   py::class_<PerLane>(m, "PerLane", "Marks an input with a leading lane axis; see `hfta.per_lane`.")
       .def(py::init<at::Tensor>(), py::arg("tensor"))
       .def_readonly("tensor", &PerLane::tensor, "`[lanes, ...]`");
+  py::class_<Alone>(m, "Alone")
+      .def(py::init<std::vector<ArrayPtr>, std::string>(), py::arg("arrays"), py::arg("who"))
+      .def("__enter__", &Alone::enter)
+      .def("__exit__", [](Alone& alone, const py::args&) { alone.exit(); });
+  m.def("check_between_steps", &Turn::check_between_steps, py::arg("who"));
   m.def("train_step", &train_step, py::arg("arrays"), py::arg("optimizer"), py::arg("fn"), py::arg("inputs"), py::arg("max_norm") = py::none());
   m.def("backward", &backward, py::arg("arrays"), py::arg("fn"), py::arg("inputs"));
   m.def("evaluate", &evaluate, py::arg("arrays"), py::arg("fn"), py::arg("inputs"));

@@ -14,6 +14,7 @@ from . import _build, _core, steps
 from ._core import PerLane, Plan
 from ._errors import InvalidArgument
 from ._retired import Retired
+from ._turns import between_steps
 
 if TYPE_CHECKING:
     from .optim import Optimizer
@@ -41,6 +42,7 @@ class Array(Generic[M]):
     """
 
     def __init__(self, build: Callable[[int], M], seeds: list[int]):
+        _core.check_between_steps("hfta.fuse")
         self._modules: list[M] = []
         self._plan: Plan | None = None
         self._recorded: dict[Any, Any] = {}
@@ -147,6 +149,7 @@ class Array(Generic[M]):
         for _, tensor in self.named_buffers():
             yield tensor
 
+    @between_steps
     def zero_grad(self) -> None:
         """Clears the stacked gradients and the lanes' own."""
         self._core.zero_grad()
@@ -158,15 +161,7 @@ class Array(Generic[M]):
 
         To train, give the function with the loss to `train_step`, `record` or `backward`.
         """
-        tensors = {name: value for name, value in named.items() if isinstance(value, (Tensor, PerLane))}
-        fixed = {name: value for name, value in named.items() if name not in tensors}
-
-        def forward(model: M, given: tuple[Any, ...], by_name: dict[str, Any]) -> Any:
-            return model(*given, **by_name, **fixed)
-
-        if not named:
-            return self.evaluate(lambda model, *given: model(*given), *inputs)
-        return self.evaluate(forward, inputs, tensors)
+        return steps.outputs(self, inputs, named)
 
     def evaluate(self, fn: Callable[..., Any], *inputs: Any, recorded: bool = False) -> Any:
         """`fn(model, *inputs)` for every lane without gradients, in the present mode.
@@ -225,6 +220,7 @@ class Array(Generic[M]):
         """A training step that is recorded once per shape of its inputs, fused and replayed from then on; see `hfta.record`."""
         return steps.record(self, optimizer, fn, **options)
 
+    @between_steps
     def train(self, mode: bool = True) -> Array[M]:
         """Sets the training mode of all lanes."""
         self._core.train(mode)
@@ -234,6 +230,7 @@ class Array(Generic[M]):
         """Sets the evaluation mode of all lanes."""
         return self.train(False)
 
+    @between_steps
     def to(self, target: torch.device | torch.dtype | str | int) -> Array[M]:
         """Moves all tensors to a device, or converts the floating ones to a type; the lanes' modules follow.
 
@@ -280,6 +277,7 @@ class Array(Generic[M]):
                 state[name] = value.detach().clone()
         return state
 
+    @between_steps
     def load_lane_state_dict(self, index: int, state: dict[str, Any]) -> None:
         """Writes a single model's state dict into a lane.
 
@@ -304,6 +302,7 @@ class Array(Generic[M]):
         """All lanes' state: seeds, stacked tensors (the array's own, as torch's `state_dict` gives), generators."""
         return self._core.state_dict()
 
+    @between_steps
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The way back, into an array with the same seeds.
 
@@ -312,6 +311,7 @@ class Array(Generic[M]):
         """
         self._core.load_state_dict(state)
 
+    @between_steps
     def keep(self, indices: Iterable[int]) -> None:
         """Keeps these lanes, in this order, or those of a mask of booleans; optimizers and recorded steps follow.
 
@@ -336,6 +336,7 @@ class Array(Generic[M]):
         self._take_stacks()
         self._fit_plan()
 
+    @between_steps
     def append(self, models: Sequence[M] | Callable[..., M], *, lanes: int | None = None, seeds: Iterable[int] | None = None) -> None:
         """Adds lanes behind the last one: copies of models, or built by a factory, as in `hfta.fuse`.
 
@@ -369,6 +370,7 @@ class Array(Generic[M]):
             raise
         self._take_stacks()
 
+    @between_steps
     def copy_lane(self, source: int, target: int) -> None:
         """Overwrites lane `target` with lane `source`: tensors, gradients, generator; optimizers follow (IndexError: no such lane)."""
         self._core.copy_lane(self._index(source), self._index(target))

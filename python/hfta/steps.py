@@ -100,6 +100,19 @@ def evaluate(arrays: Arrays, fn: Callable[..., Any], *inputs: Any, recorded: boo
     return _kept(several, fn, "evaluate", lambda: RecordedEvaluation(several, fn))(*inputs)
 
 
+def outputs(array: Array[Any], inputs: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """What the models give for these arguments, stacked; named ones that are no tensors stay as they are."""
+    tensors = {name: value for name, value in named.items() if isinstance(value, (Tensor, PerLane))}
+    fixed = {name: value for name, value in named.items() if name not in tensors}
+
+    def forward(model: Any, given: tuple[Any, ...], by_name: dict[str, Any]) -> Any:
+        return model(*given, **by_name, **fixed)
+
+    if not named:
+        return evaluate(array, lambda model, *given: model(*given), *inputs)
+    return evaluate(array, forward, inputs, tensors)
+
+
 def _kept(arrays: list[Array[Any]], fn: Callable[..., Any], kind: str, make: Callable[[], Any]) -> Any:
     """The recorded function of `fn`, kept with the first array."""
     known = arrays[0]._recorded

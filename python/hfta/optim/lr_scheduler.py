@@ -47,6 +47,7 @@ class LRScheduler:
 
     def step(self, lane: int | None = None) -> None:
         """Goes on one step, all lanes or one."""
+        _core.check_between_steps("hfta.optim.lr_scheduler: step")
         core = self._running()
         core.step() if lane is None else core.step_lane(self.optimizer.array._index(lane))
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .. import _core
 from .._errors import InvalidArgument, Unsupported
+from .._turns import alone
 from ..steps import _numbers
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class ParameterGroup(MutableMapping[str, Any]):
 
     def __setitem__(self, name: str, value: Any) -> None:
         optimizer = self._optimizer
+        _core.check_between_steps(f"hfta.optim.{type(optimizer).__name__}: {name}")
         if name not in optimizer._names:
             known = ", ".join(optimizer._names)
             raise InvalidArgument(f'hfta.optim.{type(optimizer).__name__}: expected one of {known} to be set, got "{name}"')
@@ -190,20 +192,18 @@ class Optimizer:
     def step(self, closure: None = None) -> None:
         """Updates all lanes from the gradients on the array (`array.backward`); parameters without one are skipped."""
         if closure is not None:
-            raise Unsupported(
-                f"hfta.optim.{self._kind}: expected step() without a closure, got one: give the function to train_step or record"
-            )
-        self._core.step()
+            raise Unsupported(f"hfta.optim.{self._kind}: expected step() without a closure, got one: use train_step or record")
+        with alone(self.array, f"hfta.optim.{self._kind}.step"):
+            self._core.step()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clears the stacked gradients and the lanes' own."""
-        if set_to_none:
-            return self.array.zero_grad()
-        self.array._core.stack_gradients()
-        for parameter in self.array.parameters():
-            if parameter.grad is not None:
-                parameter.grad.zero_()
-        return None
+        with alone(self.array, f"hfta.optim.{self._kind}.zero_grad"):
+            if set_to_none:
+                return self.array._core.zero_grad()
+            self.array._core.stack_gradients()
+            for gradient in [leaf.grad for leaf in self.array.parameters() if leaf.grad is not None]:
+                gradient.zero_()
 
     def steps(self, lane: int) -> int:
         """Updates of the lane so far."""
@@ -219,7 +219,8 @@ class Optimizer:
         Raises:
             InvalidArgument (a ValueError): a shape or key does not fit; nothing is written then.
         """
-        self._core.load_lane_state_dict(self.array._index(lane), state)
+        with alone(self.array, f"hfta.optim.{self._kind}.load_lane_state_dict"):
+            self._core.load_lane_state_dict(self.array._index(lane), state)
 
     def state_dict(self) -> dict[str, Any]:
         """All lanes' state."""

@@ -140,7 +140,7 @@ class Fused final : public Way {
     json note;
     if (!settings_.plan.is_object()) {
       plan::SearchOptions options;
-      if (settings_.is_whole_search) options.prunes = false, options.budget_seconds = 60, options.repeats = 3;
+      if (settings_.is_whole_search) options.prunes = false, options.budget_seconds = 240, options.repeats = 3;
       const auto result = runner_->choose_plan(inputs_of(batches[0]), space(), options);
       note["search_seconds"] = result.seconds;
       note["explanation"] = result.explanation;

@@ -18,12 +18,17 @@ void add_losses(std::int64_t lanes, std::int64_t batch, std::int64_t classes) {
   add_rule_case({"aten::nll_loss_forward", name, lanes, {scores, target, none, mean, -100}, {true, false, false, false, false}});
   add_rule_case({"aten::nll_loss_backward", name, lanes, {gradient, scores, target, none, mean, -100, at::full({lanes}, static_cast<double>(batch))},
                  {true, true, false, false, false, false, true}});
+  add_rule_case({"aten::mse_loss", name, lanes, {scores, values, mean}, {true, true, false}});
   add_rule_case({"aten::mse_loss_backward", name, lanes, {gradient, scores, values, mean}, {true, true, true, false}});
   add_rule_case({"aten::smooth_l1_loss", name, lanes, {scores, values, mean, 1.0}, {true, true, false, false}});
   add_rule_case({"aten::smooth_l1_loss_backward", name, lanes, {gradient, scores, values, mean, 1.0}, {true, true, true, false, false}});
   add_rule_case({"aten::huber_loss", name, lanes, {scores, values, mean, 1.0}, {true, true, false, false}});
+  add_rule_case({"aten::huber_loss_backward", name, lanes, {gradient, scores, values, mean, 1.0}, {true, true, true, false, false}});
+  add_rule_case({"aten::xlogy.Tensor", name + "_kl_div", lanes, {values, values}, {true, true}});
   add_rule_case({"aten::binary_cross_entropy_with_logits", name, lanes, {scores, values, none, none, mean}, {true, true, false, false, false}});
   add_rule_case({"aten::multi_margin_loss", name, lanes, {scores, target, 1, 1.0, none, mean}, {true, false, false, false, false, false}});
+  add_rule_case({"aten::multi_margin_loss_backward", name, lanes, {gradient, scores, target, 1, 1.0, none, mean}, {true, true, false, false, false, false, false}});
+  add_rule_case({"aten::soft_margin_loss", name, lanes, {scores, values, mean}, {true, true, false}});
 }
 
 [[maybe_unused]] const bool kAdded = [] {

@@ -167,6 +167,23 @@ class ArrayCourse {
 
 }  // namespace
 
+namespace {
+
+/// Removes what killed runs left: files half written, and checkpoints of arrays whose last trial ended right before. With the study's lock.
+void drop_leftovers(const Tuner::State& state) {
+  std::error_code ignored;
+  for (std::size_t array = 0; array < state.ledger.arrays().size(); ++array) {
+    const auto& numbers = state.ledger.arrays()[array];
+    if (std::none_of(numbers.begin(), numbers.end(), [&](auto number) { return state.running.contains(number); }))
+      std::filesystem::remove(Tuner::checkpoint_path(state.options.folder, array), ignored);
+  }
+  for (const char* folder : {"checkpoints", "lanes"})
+    for (const auto& file : std::filesystem::directory_iterator(std::filesystem::path(state.options.folder) / folder, ignored))
+      if (file.path().extension() == ".tmp") std::filesystem::remove(file.path(), ignored);
+}
+
+}  // namespace
+
 std::vector<Numbers> arrays_of(const std::vector<Trial>& trials, const Tuner::Kind& kind, std::int64_t lanes) {
   HFTA_CHECK(lanes >= 1, "tune::arrays_of: expected at least 1 lane, got ", lanes);
   std::vector<std::pair<std::string, Numbers>> kinds;
@@ -213,6 +230,7 @@ train::RunStatus Tuner::run(std::int64_t create, const TunerEvents& events) {
     if (!s.ledger.has(trial.number)) fresh.push_back(trial);
   }
   s.ledger.add(arrays_of(fresh, s.kind, s.options.lanes));
+  drop_leftovers(s);
   tell(events.began, trials, s.ledger.arrays());
   for (std::size_t array = 0; array < s.ledger.arrays().size(); ++array) {
     const auto& numbers = s.ledger.arrays()[array];

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from torch import Tensor, nn
@@ -130,6 +131,7 @@ class Sweep:
             create -= len(asked) or create
             self._begin([*left, *asked])
             left = []
+        self._drop_checkpoints()
 
     def _begin(self, trials: list[Trial]) -> None:
         self.running = {trial.number for trial in trials}
@@ -138,6 +140,18 @@ class Sweep:
         for index, numbers in enumerate(self.ledger.arrays):
             if self.running & set(numbers):
                 self._run_array(index, numbers)
+                self._drop_checkpoints()
+
+    def _checkpoint_of(self, index: int) -> Path:
+        return self.study.path.parent / "checkpoints" / f"array-{index}.pt"
+
+    def _drop_checkpoints(self) -> None:
+        """Those of arrays whose trials have ended, also right before a kill."""
+        for index, numbers in enumerate(self.ledger.arrays):
+            if not self.running & set(numbers):
+                path = self._checkpoint_of(index)
+                for left in (path, path.with_name(path.name + ".part")):
+                    left.unlink(missing_ok=True)
 
     def _run_array(self, index: int, numbers: list[int]) -> None:
         trials = [self.study._core.trial(number) for number in numbers]
@@ -146,7 +160,7 @@ class Sweep:
         options = self._options
         schedules = list(options["schedules"](optimizer, options["epochs"])) if options["schedules"] is not None else []
         kind = (self._arrays.kind(trials[0]), len(trials))
-        checkpoint = self.study.path.parent / "checkpoints" / f"array-{index}.pt"
+        checkpoint = self._checkpoint_of(index)
         course = _ArrayCourse(self, index, numbers)
         plan = self.ledger.plan(index) or options["plan"] or self._plans.get(kind)
         trainer = Trainer(
@@ -162,7 +176,6 @@ class Sweep:
         parameters = trials[0].parameters
         trainer.run(_of(self._batches, parameters), _of(self._validation, parameters), epochs=options["epochs"])
         self._plans.setdefault(kind, trainer.plan)
-        checkpoint.unlink(missing_ok=True)
 
 
 def _of(batches: Any, parameters: dict[str, Any]) -> Any:

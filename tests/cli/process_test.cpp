@@ -66,6 +66,18 @@ TEST_F(InterruptTest, TwiceStopsNow) {
 
 using KillTest = CommandTest;
 
+TEST_F(KillTest, WhatAKilledRunLeftIsRemoved) {
+  const auto file = study_file("s");
+  ASSERT_EQ(hfta({"sweep", file}).code, 0);
+  const auto checkpoints = folder / "s" / "checkpoints";
+  for (const char* left : {"array-0.pt", ".array-0.pt.7.0.tmp"}) std::ofstream(checkpoints / left) << "left between the last trial's end and this file's";
+  std::ofstream(folder / "s" / "lanes" / ".trial-1.pt.7.0.tmp") << "half";
+  ASSERT_EQ(hfta({"sweep", file, "--more", "1"}).code, 0);
+  EXPECT_TRUE(fs::is_empty(checkpoints));
+  EXPECT_FALSE(fs::exists(folder / "s" / "lanes" / ".trial-1.pt.7.0.tmp"));
+  EXPECT_TRUE(fs::exists(folder / "s" / "lanes" / "trial-1.pt"));
+}
+
 TEST_F(KillTest, KilledAtAnyMomentAndResumedEqualsNeverKilled) {
   const auto whole = study_file("whole", "name = \"n\"\n" + kLong, "lr = {type = \"loguniform\", low = 1e-3, high = 0.1}\noptimizer = [\"adam\", \"sgd\"]");
   const auto parts = study_file("parts", "name = \"n\"\n" + kLong, "lr = {type = \"loguniform\", low = 1e-3, high = 0.1}\noptimizer = [\"adam\", \"sgd\"]");

@@ -29,7 +29,6 @@ struct Factor {
   Matrix<T> of(std::int64_t lane) const {
     return {lane_data<T>(tensor, 2, lane), tensor.stride(-2), tensor.stride(-1)};
   }
-  bool is_turned() const { return tensor.stride(-1) != 1; }
 };
 
 /// The left factors as the kernel reads them beside transposed right ones: a shared one is turned once.
@@ -60,7 +59,7 @@ void run_product(const at::Tensor& left_tensor, const at::Tensor& right_tensor, 
                  const at::Tensor& out) {
   const Factor left{left_tensor}, right{right_tensor};
   const ProductShape shape{left.size(0), left.size(1), right.size(1)};
-  const TurnedLeft<T> turned(left, shape, right.is_turned());
+  const TurnedLeft<T> turned(left, shape, wants_turned_left(right.of<T>(0), shape));
   const auto each = shape.rows * shape.inner * shape.columns;
   at::parallel_for(0, out.size(0), std::max<std::int64_t>(1, kMultiplicationsPerThread / std::max<std::int64_t>(each, 1)), [&](std::int64_t begin, std::int64_t end) {
     for (auto lane = begin; lane < end; ++lane)

@@ -53,14 +53,22 @@ HFTA_INLINE void tile(const Matrix<T>& left, const T* right, std::int64_t right_
   Vector<T> sums[R][V];
   for (int r = 0; r < R; ++r)
     for (int v = 0; v < V; ++v) sums[r][v] = Vector<T>{};
-  for (std::int64_t k = 0; k < inner; ++k) {
+  const auto add = [&](std::int64_t k) __attribute__((always_inline)) {
     Vector<T> values[V];
     for (int v = 0; v < V; ++v) load(values[v], right + k * right_row + v * kNumbers<T>);
+    const T *const low = left.data + k * left.column, *const high = low + 4 * left.row;  // two addresses reach eight rows: more would not fit the registers
     for (int r = 0; r < R; ++r) {
-      const T factor = left.data[r * left.row + k * left.column];
+      const T factor = (r < 4 ? low : high)[r % 4 * left.row];
       for (int v = 0; v < V; ++v) sums[r][v] += factor * values[v];
     }
+  };
+  std::int64_t k = 0;
+  while (left.column == 1 && k + kNumbers<T> <= inner) {  // a line of each row: the next tile's are fetched meanwhile
+    for (int r = 0; r < R; ++r) __builtin_prefetch(left.data + (r + R) * left.row + k);
+#pragma GCC unroll 1
+    for (const auto end = k + kNumbers<T>; k < end; ++k) add(k);
   }
+  for (; k < inner; ++k) add(k);
   for (int r = 0; r < R; ++r)
     for (int v = 0; v < V; ++v) {
       const auto place = r * out_row + v * kNumbers<T>;
@@ -100,10 +108,26 @@ HFTA_INLINE void multiply(const Matrix<T>& left, const T* right, std::int64_t ri
   }
 }
 
-/// `to[j, i] = from[i, j]` for `rows` x `columns`; rows of `to` are padded with zeros to full vectors, if there is room.
+/// The first `count` numbers of a row, zeros behind them. Whole vectors are read up to `end`, where the memory ends.
 template <typename T>
-HFTA_INLINE void turn(const T* from, std::int64_t from_row, T* to, std::int64_t to_row, std::int64_t rows, std::int64_t columns, bool pads) {
+HFTA_INLINE void load_part(Vector<T>& to, const T* from, std::int64_t count, const T* end) {
+  if (from + kNumbers<T> <= end) {
+    load(to, from);
+    Vector<T> place;
+    for (int i = 0; i < kNumbers<T>; ++i) place[i] = static_cast<T>(i);
+    to = place < static_cast<T>(count) ? to : Vector<T>{};
+  } else {
+    to = Vector<T>{};
+    std::memcpy(&to, from, static_cast<std::size_t>(count) * sizeof(T));
+  }
+}
+
+/// `to[j, i] = from[i, j]` for `rows` x `columns`.
+/// @tparam Pads rows of `to` are filled up with zeros to full vectors.
+template <bool Pads, typename T>
+HFTA_INLINE void turn(const T* from, std::int64_t from_row, T* to, std::int64_t to_row, std::int64_t rows, std::int64_t columns) {
   constexpr std::int64_t N = kNumbers<T>;
+  const T* const end = from + (rows - 1) * from_row + columns;
   for (std::int64_t i = 0; i < rows; i += N)
     for (std::int64_t j = 0; j < columns; j += N) {
       Vector<T> square[N];
@@ -118,42 +142,55 @@ HFTA_INLINE void turn(const T* from, std::int64_t from_row, T* to, std::int64_t 
       }
       for (std::int64_t r = 0; r < N; ++r) {
         square[r] = Vector<T>{};
-        if (r < high) std::memcpy(&square[r], from + (i + r) * from_row + j, static_cast<std::size_t>(wide) * sizeof(T));
+        if (r < high) load_part<T>(square[r], from + (i + r) * from_row + j, wide, end);
       }
       turn_square<T>(square);
-      for (std::int64_t c = 0; c < wide; ++c) std::memcpy(to + (j + c) * to_row + i, &square[c], static_cast<std::size_t>(pads ? N : high) * sizeof(T));
+      for (std::int64_t c = 0; c < wide; ++c) std::memcpy(to + (j + c) * to_row + i, &square[c], static_cast<std::size_t>(Pads ? N : high) * sizeof(T));
     }
 }
 
 template <typename T>
 HFTA_INLINE void turn_factor(const Matrix<T>& left, const ProductShape& s, T* turned) {
   const auto padded = rounded_up(s.rows, kNumbers<T>);
-  if (left.column == 1) return turn<T>(left.data, left.row, turned, padded, s.rows, s.inner, true);
+  if (left.column == 1) return turn<true>(left.data, left.row, turned, padded, s.rows, s.inner);
   for (std::int64_t k = 0; k < s.inner; ++k) {
     for (std::int64_t r = 0; r < s.rows; ++r) turned[k * padded + r] = left.data[r * left.row + k * left.column];
     std::fill(turned + k * padded + s.rows, turned + (k + 1) * padded, T(0));
   }
 }
 
-/// The right factor is a matrix: vectors along its rows. Columns that fill no vector go through a padded copy.
+/// Columns that fill no vector: all goes through padded copies.
+template <typename T>
+HFTA_INLINE void by_few_columns(const Matrix<T>& left, const Matrix<T>& right, const Ends<T>& ends, T* out, std::int64_t out_row, const ProductShape& s) {
+  constexpr std::int64_t N = kNumbers<T>;
+  T* const factor = thread_room<T, Room::Columns>((s.inner + 2 * s.rows) * N);
+  T *const sums = factor + s.inner * N, *const gate = sums + s.rows * N;
+  const auto pad = [&](const T* from, const T* end, T* to) __attribute__((always_inline)) {
+    Vector<T> row;
+    load_part<T>(row, from, s.columns, end);
+    store(to, row);
+  };
+  if (right.column == 1)
+    for (std::int64_t k = 0; k < s.inner; ++k) pad(right.data + k * right.row, right.data + (s.inner - 1) * right.row + s.columns, factor + k * N);
+  else
+    turn<true>(right.data, right.column, factor, N, s.columns, s.inner);
+  for (std::int64_t r = 0; ends.bias && r < s.rows; ++r) pad(ends.bias, ends.bias + s.columns, sums + r * N);
+  for (std::int64_t r = 0; ends.gate && r < s.rows; ++r) pad(ends.gate + r * out_row, ends.gate + (s.rows - 1) * out_row + s.columns, gate + r * N);
+  multiply<T>(left, factor, N, sums, N, {s.rows, s.inner, N}, {ends.bias != nullptr, ends.relu, ends.gate ? gate : nullptr});
+  std::int64_t r = 0;
+  // Where rows are no longer than this, what a whole vector writes behind one is the next one's beginning, written after it.
+  for (; out_row == s.columns && (s.rows - r) * out_row >= N; ++r) std::memcpy(out + r * out_row, sums + r * N, N * sizeof(T));
+  for (; r < s.rows; ++r) std::memcpy(out + r * out_row, sums + r * N, static_cast<std::size_t>(s.columns) * sizeof(T));
+}
+
+/// The right factor is a matrix: vectors along its rows.
 template <typename T>
 HFTA_INLINE void by_columns(const Matrix<T>& left, const Matrix<T>& right, const Ends<T>& ends, T* out, const ProductShape& s) {
   const auto whole = s.columns / kNumbers<T> * kNumbers<T>, rest = s.columns - whole;
+  const auto after = [&](const T* data) __attribute__((always_inline)) { return data ? data + whole : nullptr; };
   for (std::int64_t r = 0; ends.bias && r < s.rows; ++r) std::copy(ends.bias, ends.bias + whole, out + r * s.columns);
-  multiply<T>(left, right.data, right.row, out, s.columns, {s.rows, s.inner, whole}, {ends.bias != nullptr, ends.relu, ends.gate});
-  if (rest == 0) return;
-  T* const last = thread_room<T, Room::Columns>((s.inner + 2 * s.rows) * kNumbers<T>);
-  T *const sums = last + s.inner * kNumbers<T>, *const gate = sums + s.rows * kNumbers<T>;
-  const auto pad = [&](const T* from, T* to) __attribute__((always_inline)) {
-    Vector<T> row{};
-    if (from) std::memcpy(&row, from + whole, static_cast<std::size_t>(rest) * sizeof(T));
-    store(to, row);
-  };
-  for (std::int64_t k = 0; k < s.inner; ++k) pad(right.data + k * right.row, last + k * kNumbers<T>);
-  for (std::int64_t r = 0; r < s.rows; ++r) pad(ends.bias, sums + r * kNumbers<T>);
-  for (std::int64_t r = 0; ends.gate && r < s.rows; ++r) pad(ends.gate + r * s.columns, gate + r * kNumbers<T>);
-  multiply<T>(left, last, kNumbers<T>, sums, kNumbers<T>, {s.rows, s.inner, kNumbers<T>}, {true, ends.relu, ends.gate ? gate : nullptr});
-  for (std::int64_t r = 0; r < s.rows; ++r) std::memcpy(out + r * s.columns + whole, sums + r * kNumbers<T>, static_cast<std::size_t>(rest) * sizeof(T));
+  if (whole > 0) multiply<T>(left, right.data, right.row, out, s.columns, {s.rows, s.inner, whole}, {ends.bias != nullptr, ends.relu, ends.gate});
+  if (rest > 0) by_few_columns<T>(left, {right.data + whole * right.column, right.row, right.column}, {after(ends.bias), after(ends.gate), ends.relu}, out + whole, s.columns, {s.rows, s.inner, rest});
 }
 
 /// The right factor is a transposed matrix: the result is computed transposed, vectors along the left factor's rows.
@@ -163,7 +200,7 @@ HFTA_INLINE void by_rows(const Matrix<T>& right, const T* turned, const Ends<T>&
   T* const sums = thread_room<T, Room::Sums>(s.columns * padded);
   for (std::int64_t c = 0; ends.bias && c < s.columns; ++c) std::fill(sums + c * padded, sums + (c + 1) * padded, ends.bias[c]);
   multiply<T>({right.data, right.column, 1}, turned, padded, sums, padded, {s.columns, s.inner, padded}, {ends.bias != nullptr, ends.relu});
-  turn<T>(sums, padded, out, s.columns, s.columns, s.rows, false);
+  turn<false>(sums, padded, out, s.columns, s.columns, s.rows);
   for (std::int64_t i = 0; ends.gate && i < s.rows * s.columns; ++i) out[i] = ends.gate[i] <= T(0) ? T(0) : out[i];
 }
 
@@ -173,6 +210,9 @@ HFTA_INLINE void run(const Matrix<T>& left, const Matrix<T>& right, const T* tur
 }
 
 }  // namespace
+
+bool wants_turned_left(const Matrix<float>& right, const ProductShape& shape) { return right.column != 1 && shape.columns >= kNumbers<float>; }
+bool wants_turned_left(const Matrix<double>& right, const ProductShape& shape) { return right.column != 1 && shape.columns >= kNumbers<double>; }
 
 std::int64_t padded_rows(std::int64_t rows, const float*) { return rounded_up(rows, kNumbers<float>); }
 std::int64_t padded_rows(std::int64_t rows, const double*) { return rounded_up(rows, kNumbers<double>); }

@@ -16,9 +16,11 @@ struct ProductShape {
   std::int64_t rows, inner, columns;
 };
 
-/// The left factor as `unpacked_product` reads it where the right one is a transposed matrix (`right.row == 1`): `[inner, rows]`, rows
-/// padded with zeros to `padded_rows`.
+/// Where the right factor is a transposed matrix (`right.row == 1`) of some columns, `unpacked_product` reads the left one turned: `[inner, rows]`,
+/// rows padded with zeros to `padded_rows`.
 /// @{
+bool wants_turned_left(const Matrix<float>& right, const ProductShape& shape);
+bool wants_turned_left(const Matrix<double>& right, const ProductShape& shape);
 std::int64_t padded_rows(std::int64_t rows, const float*);
 std::int64_t padded_rows(std::int64_t rows, const double*);
 void turn_left(const Matrix<float>& left, const ProductShape& shape, float* turned);
@@ -35,7 +37,7 @@ struct Ends {
 
 /// `out[rows, columns] = left @ right`, contiguous, without rearranging the larger factor first as products for large
 /// matrices do: faster where there are few rows (a batch) for each weight.
-/// @param right one of its strides is 1.  @param turned the left factor turned, where `right.row == 1`; else unused.
+/// @param right one of its strides is 1.  @param turned the left factor turned, where it is wanted; else unused.
 /// @{
 void unpacked_product(const Matrix<float>& left, const Matrix<float>& right, const float* turned, const Ends<float>& ends, float* out, const ProductShape& shape);
 void unpacked_product(const Matrix<double>& left, const Matrix<double>& right, const double* turned, const Ends<double>& ends, double* out, const ProductShape& shape);

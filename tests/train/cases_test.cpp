@@ -107,6 +107,64 @@ TEST_P(CasesTest, A6MasksBelongToTheSeed) {  // case A6, contract 3
   EXPECT_TRUE(same_bits(let_through({3, 163, 2, 100}, x, plan())[1], of_64[63]));
 }
 
+/// Steps through a sequence by its cell.
+struct UnrollsImpl : nn::Module {
+  nn::GRUCell cell{register_module("cell", nn::GRUCell(64, 64))};
+  Tensor forward(const Tensor& x) {
+    auto state = torch::zeros({x.size(1), 64});
+    for (const auto& step : x.unbind()) state = cell(step, state);
+    return state;
+  }
+};
+TORCH_MODULE(Unrolls);
+
+Tensor unrolled_loss(Unrolls& net, const Tensor& x, const Tensor& y) { return F::mse_loss(net->forward(x), y); }
+
+TEST_P(CasesTest, A11CellsOfManyLanesStepAsOne) {  // case A11
+  Array<Unrolls> array(32, [](std::int64_t) { return Unrolls(); });
+  std::vector<Unrolls> alone;
+  const torch::NoGradGuard no_grad;
+  for (std::int64_t lane = 0; lane < 32; ++lane) {
+    const auto from = array.lane_parameters(lane), to = alone.emplace_back()->parameters();
+    for (std::size_t k = 0; k < to.size(); ++k) to[k].copy_(from[k]);
+  }
+  const torch::AutoGradMode grad(true);
+  hfta::optim::SGD sgd(array, {.lr = 0.5});
+  auto how = plan();
+  how.width = std::min<std::int64_t>(how.width, 32);
+  auto step = hfta::record(array, sgd, unrolled_loss, {}, how);
+  auto random = hfta::base::seeded_generator(1);
+  for (int i = 0; i < 3; ++i) {
+    const auto x = torch::randn({5, 4, 64}, random), y = torch::randn({4, 64}, random);
+    const auto losses = step(x, y);
+    for (std::int64_t lane = 0; lane < 32; ++lane) {
+      torch::optim::SGD own(alone[lane]->parameters(), 0.5);
+      const auto loss = unrolled_loss(alone[lane], x, y);
+      loss.backward();
+      own.step();
+      own.zero_grad();
+      EXPECT_TRUE(close(losses[lane], loss.detach())) << "lane " << lane;
+    }
+  }
+  for (std::int64_t lane = 0; lane < 32; ++lane)
+    for (std::size_t k = 0; k < alone[lane]->parameters().size(); ++k)
+      EXPECT_TRUE(close(array.lane_parameters(lane)[k].detach(), alone[lane]->parameters()[k].detach(), hfta::test::tolerance(torch::kFloat, 10))) << "lane " << lane;
+  EXPECT_THAT(step->report(), ::testing::Not(::testing::AnyOf(::testing::HasSubstr("one node per lane"), ::testing::HasSubstr("another structure"), ::testing::HasSubstr("not fused"))));
+}
+
+TEST(PlanCasesTest, A11CellsOfManyLanesAreNotSlowerThanAlone) {  // case A11
+  Array<Unrolls> array(32, [](std::int64_t) { return Unrolls(); });
+  hfta::optim::SGD sgd(array, {.lr = 0.1});
+  Runner runner({&array}, sgd, hfta::lane_step(array, unrolled_loss));
+  const std::vector<hfta::train::Input> inputs{{torch::randn({5, 4, 64})}, {torch::randn({4, 64})}};
+  const auto found = runner.choose_plan(inputs, {.cores = 2}, {.budget_seconds = 1e6, .repeats = 3});
+  double plain = std::numeric_limits<double>::infinity(), fused = plain;
+  for (const auto& timing : found.timings)
+    if (!timing.step_ms.empty()) (timing.plan.recorded ? fused : plain) = std::min(timing.plan.recorded ? fused : plain, timing.best_ms());
+  EXPECT_LE(fused, plain);
+  EXPECT_TRUE(found.plan.recorded) << hfta::plan::describe(found.plan);
+}
+
 struct ScaledImpl : nn::Module {
   Tensor w = register_parameter("w", torch::randn({4}));
 };

@@ -206,6 +206,7 @@ struct RecordedFunction::State {
 
 RecordedFunction::RecordedFunction(std::vector<ArrayBase*> arrays, LaneFunction function, plan::Plan plan, RecordOptions options) {
   HFTA_CHECK(!arrays.empty(), "train::record: expected at least one array, got none");
+  HFTA_CHECK(options.limit >= 1, "train::record: expected to keep at least 1 recording (limit), got ", options.limit);
   for (const auto* array : arrays)
     HFTA_CHECK(array->lanes() == arrays[0]->lanes(), "train::record: expected arrays of ", arrays[0]->lanes(), " lanes, got one of ", array->lanes());
   state_ = std::unique_ptr<State>(new State{Slots(std::move(arrays)), std::move(function), std::move(options)});

@@ -115,7 +115,12 @@ void Slots::untouched(std::int64_t lane, const std::function<void(const std::vec
   struct Rebound {
     const std::vector<lanes::ArrayBase*>& arrays;
     std::int64_t lane;
-    ~Rebound() { names(); }
+    ~Rebound() {
+      try {
+        names();
+      } catch (const Error&) {  // a tensor of another type or shape, which `names` tells where nothing else failed
+      }
+    }
     std::string names() const {
       std::string text;
       for (auto* array : arrays)
@@ -149,6 +154,8 @@ Input bindable(const Input& input) {
 
 Batch bindable(std::span<const Input> inputs) {
   Batch batch;
+  for (const auto& input : inputs)
+    if (input.tensor.layout() != c10::kStrided) throw Unsupported(base::message("train::record: expected dense inputs, got one of layout ", input.tensor.layout()));
   for (const auto& input : inputs) batch.push_back(bindable(input));
   return batch;
 }

@@ -7,8 +7,10 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, cast
 
+import torch
 from torch import nn
 
+from . import _checks
 from ._errors import InvalidArgument, Unsupported
 
 M = TypeVar("M", bound=nn.Module)
@@ -24,9 +26,24 @@ def plain(model: Any, lane: int) -> nn.Module:
     return model
 
 
+def models_of(models: Any, who: str, first: int) -> list[Any]:
+    """A sequence of models as a list of plain ones, the lanes from `first` on."""
+    if (isinstance(models, nn.Module) and not isinstance(models, nn.ModuleList)) or not hasattr(models, "__iter__"):
+        raise InvalidArgument(f"{who}: expected a sequence of models or a factory, got a {type(models).__name__}")
+    return [plain(model, first + k) for k, model in enumerate(models)]
+
+
+def device_of(target: Any) -> str:
+    """A device's name."""
+    try:
+        return str(torch.device(target))
+    except (RuntimeError, TypeError, ValueError):
+        raise InvalidArgument(f"hfta.Array.to: expected a device or a floating type, got {target!r}") from None
+
+
 def seeds_of(seeds: Iterable[int], who: str) -> list[int]:
     """As the library takes them."""
-    numbers = [int(seed) for seed in seeds]
+    numbers = _checks.wholes(seeds, who, "seeds")
     for seed in numbers:
         if not 0 <= seed < 2**64:
             raise InvalidArgument(f"{who}: expected seeds from 0 to 2^64 - 1, got {seed}")

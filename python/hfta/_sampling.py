@@ -125,4 +125,7 @@ def sampling(
     """The source of trials for a sampler by name, or an object of Optuna's."""
     if isinstance(sampler, str) and pruner is None:
         return Sampling(study, space, sampler, seed)
+    for given, method, what in ((sampler, "before_trial", "sampler"), (pruner, "prune", "pruner")):
+        if given is not None and not isinstance(given, str) and not hasattr(given, method):
+            raise InvalidArgument(f"hfta.Study: expected a {what} of Optuna's, got {given!r}")
     return OptunaSampling(study, space, entries, sampler, pruner, seed)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from torch import Tensor, nn
 
-from . import _checkpoint, _core, _sampling
+from . import _checkpoint, _checks, _core, _sampling
 from ._core import Plan, Trial
 from ._errors import InvalidArgument
 from ._trial_arrays import TrialArrays
@@ -83,6 +83,7 @@ _DEFAULTS: SweepOptions = {
     "schedules": None, "max_norm": None, "split": ("batch_size",), "sampler": "random", "pruner": None, "early_stop": None, "plan": None,
     "recorded": True, "keep_weights": True, "checkpoint_every": 1, "callbacks": (), "seed": 0, "new_space": False,
 }  # fmt: skip
+_WHO = "hfta.Study.sweep"
 _OF_TRAINER = ("metrics", "max_norm", "early_stop", "recorded", "checkpoint_every", "seed")
 
 
@@ -92,9 +93,13 @@ def _complete(given: SweepOptions) -> dict[str, Any]:
         if name not in _DEFAULTS:
             raise InvalidArgument(f'hfta.Study.sweep: expected options of {", ".join(_DEFAULTS)}, got "{name}"')
     options: dict[str, Any] = {**_DEFAULTS, **given}
-    for name in ("epochs", "lanes"):
-        if options[name] < 1:
-            raise InvalidArgument(f"hfta.Study.sweep: expected {name} of at least 1, got {options[name]}")
+    for name, least in (("epochs", 1), ("lanes", 1), ("checkpoint_every", 1), ("trials", 0), ("seed", 0)):
+        options[name] = _checks.whole(options[name], _WHO, name, least)
+    _checks.instance(options["plan"], Plan, _WHO, "plan")
+    _checks.instance(options["early_stop"], EarlyStop, _WHO, "early_stop")
+    _checks.mapping(options["optimizer_options"], _WHO, "optimizer_options")
+    for name in ("split", "callbacks"):
+        options[name] = _checks.several(options[name], _WHO, name)
     return options
 
 
@@ -105,6 +110,9 @@ class Sweep:
         self, study: Study, model: Callable[..., nn.Module], loss: Callable[..., Any], batches: Any, validation: Any, given: SweepOptions
     ):
         self._options = options = _complete(given)
+        _checks.function(loss, _WHO, "the loss as a function of a model")
+        if isinstance(model, nn.Module) or not callable(model):
+            raise InvalidArgument(f"{_WHO}: expected a model class or a function of a trial's parameters, got {type(model).__name__}")
         self.study, self.metric, self.keep_weights = study, options["metric"], options["keep_weights"]
         if self.metric != "loss" and (options["metrics"] is None or validation is None):
             raise InvalidArgument(f'hfta.Study.sweep: expected metrics and validation batches for the metric "{self.metric}", got none')
@@ -194,6 +202,9 @@ class _ArrayCourse(Callback):
         if report.epoch == 0 or sweep.ledger.plan(self._index) is None:
             sweep.ledger.set_plan(self._index, trainer.plan, "", trainer.report())
         reports = []
+        known = list(report.lanes[0].epochs[-1])
+        if sweep.metric not in known and any(lane.is_running for lane in report.lanes):
+            raise InvalidArgument(f'{_WHO}: expected one of {", ".join(known)} as the metric, got "{sweep.metric}"')
         for lane in report.lanes:
             number = self._numbers[lane.id]
             if number in sweep.running and len(lane.epochs) == report.epoch + 1 and sweep.metric in lane.epochs[-1]:

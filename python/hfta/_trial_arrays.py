@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from . import optim
+from . import _build, optim
 from ._core import Trial
 from ._errors import InvalidArgument
 from .array import Array
@@ -59,7 +59,7 @@ class TrialArrays:
         parameters = trial.parameters
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed(trial))
-            structure = _structure(self._build(parameters))
+            structure = _structure(_build.plain(self._build(parameters), 0))
         apart = [f"{name}={parameters.get(name)!r}" for name in (*self._split, "optimizer", "nesterov", "amsgrad") if name in parameters]
         return " ".join((*apart, structure))
 
@@ -81,7 +81,14 @@ class TrialArrays:
         return made
 
     def _by_class(self, chosen: Any, array: Array[Any], parameters: list[Parameters]) -> optim.Optimizer:
+        if not issubclass(chosen, optim.Optimizer):
+            raise InvalidArgument(f"hfta.sweep: expected an optimizer class of hfta.optim, got {chosen.__module__}.{chosen.__name__}")
         known = set(inspect.signature(chosen).parameters) - {"params", "groups"}
+        searched = _OPTIMIZERS.values() if "optimizer" in parameters[0] else ()
+        of_any = known.union(*(inspect.signature(other).parameters for other in searched))
+        for name in self._options:
+            if name not in of_any:
+                raise InvalidArgument(f'hfta.sweep: expected optimizer_options of {", ".join(sorted(of_any))}, got "{name}"')
         given: dict[str, Any] = {name: value for name, value in self._options.items() if name in known}
         for name in known:
             if any(name in own for own in parameters):

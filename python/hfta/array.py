@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from . import _build, _core, steps
+from . import _build, _checks, _core, steps
 from ._core import PerLane, Plan
 from ._errors import InvalidArgument
 from ._retired import Retired
@@ -240,7 +240,7 @@ class Array(Generic[M]):
         if isinstance(target, torch.dtype):
             self._core.to_type(target)
         else:
-            self._core.to_device(str(torch.device(target)))
+            self._core.to_device(_build.device_of(target))
         self._take_stacks()
         return self
 
@@ -259,7 +259,7 @@ class Array(Generic[M]):
         return self._free_copy(index) if copy else self._modules[index]
 
     def _index(self, index: int) -> int:
-        lane = int(index)
+        lane = _checks.whole(index, "hfta.Array", "a lane")
         if not -self.lanes <= lane < self.lanes:
             raise IndexError(f"hfta.Array: expected a lane from 0 to {self.lanes - 1}, got {lane}")
         return lane % self.lanes
@@ -285,6 +285,7 @@ class Array(Generic[M]):
             InvalidArgument (a ValueError): a key, shape or type does not fit; nothing is written then.
         """
         index = self._index(index)
+        _checks.mapping(state, "hfta.load_lane_state_dict", "a state dict")
         module = self._modules[index]
         known = module.state_dict()
         for name, value in state.items():
@@ -325,7 +326,7 @@ class Array(Generic[M]):
             >>> array.keep(losses.topk(4, largest=False).indices)
             >>> array.keep(losses < 2)
         """
-        given: list[Any] = torch.as_tensor(indices).tolist() if hasattr(indices, "__array__") else list(indices)
+        given = _checks.several(indices.tolist() if hasattr(indices, "tolist") else indices, "hfta.Array.keep", "lanes")
         if given and all(isinstance(entry, bool) for entry in given):
             if len(given) != self.lanes:
                 raise InvalidArgument(f"hfta.Array.keep: expected a mask of {self.lanes} lanes, got {len(given)}")
@@ -338,10 +339,9 @@ class Array(Generic[M]):
 
     @between_steps
     def append(self, models: Sequence[M] | Callable[..., M], *, lanes: int | None = None, seeds: Iterable[int] | None = None) -> None:
-        """Adds lanes behind the last one: copies of models, or built by a factory, as in `hfta.fuse`.
+        """Adds lanes behind the last one: copies of models, or built by a factory, as in `hfta.fuse`; where that fails the array is as before.
 
-        Hyper-parameters that were given as lists must be set for the new lanes before their first update. Where building a lane fails
-        the array is as before.
+        Hyper-parameters that were given as lists must be set for the new lanes before their first update.
 
         Raises:
             InvalidArgument (a ValueError): a model of another structure, a wrong number of seeds.
@@ -353,12 +353,13 @@ class Array(Generic[M]):
         before = self.lanes
         seeds = None if seeds is None else _build.seeds_of(seeds, "hfta.Array.append")
         if callable(models) and not isinstance(models, nn.Module):
-            count = lanes if lanes is not None else len(seeds) if seeds is not None else 1
+            count = _checks.whole(lanes, "hfta.Array.append", "lanes", 1) if lanes is not None else len(seeds) if seeds is not None else 1
             build: Callable[[int], M] = _build.from_factory(models)
         else:
-            given = [_build.plain(model, before + k) for k, model in enumerate(cast("Iterable[M]", models))]
-            count = len(given)
-            copies = _build.from_models(given)
+            given = _build.models_of(models, "hfta.Array.append", before)
+            copies, count = _build.from_models(given), len(given)
+            if lanes not in (None, count):
+                raise InvalidArgument(f"hfta.Array.append: expected {count} lanes as there are models, got lanes={lanes!r}")
             build = lambda lane: cast(M, copies(lane - before))
         new = list(range(before, before + count)) if seeds is None else seeds
         if len(new) != count:
@@ -378,8 +379,6 @@ class Array(Generic[M]):
     def _fit_plan(self) -> None:
         if self._plan is not None and self._plan.width > self.lanes:
             self._plan = self._plan.fitted(self.lanes)
-
-    # ---- copies
 
     def __getstate__(self) -> dict[str, Any]:
         generators = [self._core.generator_state(lane) for lane in range(self.lanes)]

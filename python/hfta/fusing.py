@@ -7,7 +7,7 @@ from typing import TypeVar, cast
 
 from torch import nn
 
-from . import _build
+from . import _build, _checks
 from ._errors import InvalidArgument
 from .array import Array
 
@@ -41,17 +41,14 @@ def fuse(
         4
     """
     seeds = None if seeds is None else _build.seeds_of(seeds, "hfta.fuse")
-    if lanes is not None and not isinstance(lanes, int):
-        raise InvalidArgument(f"hfta.fuse: expected lanes as a whole number, got {lanes!r}")
+    lanes = None if lanes is None else _checks.whole(lanes, "hfta.fuse", "lanes")
     if callable(models) and not isinstance(models, nn.Module):
         if lanes is None and seeds is None:
             raise InvalidArgument("hfta.fuse: expected the number of lanes for a factory, as lanes= or seeds=, got neither")
         count = len(seeds) if lanes is None else lanes  # type: ignore[arg-type]
         build = _build.from_factory(cast(Callable[..., M], models))
     else:
-        if (isinstance(models, nn.Module) and not isinstance(models, nn.ModuleList)) or not hasattr(models, "__iter__"):
-            raise InvalidArgument(f"hfta.fuse: expected a sequence of models or a factory, got a {type(models).__name__}")
-        given = [cast(M, _build.plain(model, lane)) for lane, model in enumerate(cast("Iterable[M]", models))]
+        given = _build.models_of(models, "hfta.fuse", 0)
         count = len(given)
         if lanes is not None and lanes != count:
             raise InvalidArgument(f"hfta.fuse: expected {count} lanes as there are models, got lanes={lanes}")

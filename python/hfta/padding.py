@@ -9,6 +9,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 
+from . import _checks
 from ._core import PerLane
 from ._errors import InvalidArgument
 
@@ -62,9 +63,11 @@ Pads = Sequence[Pad | None]
 
 def check(pads: Any, who: str) -> None:
     """Refuses what is no list of paddings."""
-    for entry in pads:
+    for entry in _checks.several(pads, who, "pad"):
         if entry is not None and not isinstance(entry, Pad):
             raise InvalidArgument(f"{who}: expected pad as a list of hfta.Pad or None, one per input, got {type(entry).__name__}")
+        if entry is not None:
+            _checks.whole(entry.axis, "hfta.Pad", "axis")
         sizes = [] if entry is None else [entry.to] if isinstance(entry.to, int) else list(entry.to)
         if entry is not None and (not sizes or sizes != sorted(sizes) or sizes[0] < 1):
             raise InvalidArgument(f"hfta.Pad: expected sizes of at least 1 in rising order, got {entry.to!r}")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 from torch import Tensor
 
+from . import _checks
+
 if TYPE_CHECKING:
     from .training import Trainer
 
@@ -41,6 +43,9 @@ class EarlyStop:
     patience: int = 5
     min_delta: float = 0.0  #: Less than this is no improvement.
     maximize: bool = False
+
+    def __post_init__(self) -> None:
+        _checks.whole(self.patience, "hfta.EarlyStop", "patience", 1)
 
     def stops(self, lane: LaneRecord) -> bool:
         """Whether the lane is to end now; depends on its epochs alone. Epochs without the metric do not count."""

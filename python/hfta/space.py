@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from . import _core
+from . import _checks, _core
 from ._errors import InvalidArgument
 
 Value = bool | int | float | str | None
@@ -107,6 +107,7 @@ def entries_of(space: Space) -> list[tuple[str, Distribution]]:
     Raises:
         InvalidArgument: an entry that is neither a distribution nor a list of values.
     """
+    _checks.mapping(space, "hfta.Study", "the space")
     entries: list[tuple[str, Distribution]] = []
     for name, given in space.items():
         if isinstance(given, Distribution):

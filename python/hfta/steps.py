@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 from torch import Tensor
 
-from . import _core, _recording, _watch, padding
+from . import _checks, _core, _recording, _watch, padding
 from ._core import PerLane, Plan
 from ._errors import InvalidArgument, Unsupported
 
@@ -72,7 +72,8 @@ def train_step(arrays: Arrays, optimizer: Optimizer, fn: Callable[..., Any], *in
     """
     _check_optimizer(optimizer, "hfta.train_step")
     several = _list_of(arrays, "hfta.train_step")
-    limit = None if max_norm is None else _numbers(max_norm, several[0].lanes, "max_norm")
+    _checks.function(fn, "hfta.train_step")
+    limit = _limits(max_norm, several[0].lanes)
     return _core.train_step(_cores(several), optimizer._core, fn, list(inputs), limit)
 
 
@@ -83,6 +84,7 @@ def backward(arrays: Arrays, fn: Callable[..., Any], *inputs: Any, recorded: boo
         >>> losses = hfta.backward((generator, discriminator), lambda g, d, z: d(g(z)).mean(), z)      # [lanes]
     """
     several = _list_of(arrays, "hfta.backward")
+    _checks.function(fn, "hfta.backward")
     if not recorded:
         return _core.backward(_cores(several), fn, list(inputs))
     return _kept(several, fn, "backward", lambda: RecordedBackward(several, fn))(*inputs)
@@ -95,6 +97,7 @@ def evaluate(arrays: Arrays, fn: Callable[..., Any], *inputs: Any, recorded: boo
         >>> scores = hfta.evaluate((generator, discriminator), lambda g, d, z: d(g(z)), z)      # [lanes, ...]
     """
     several = _list_of(arrays, "hfta.evaluate")
+    _checks.function(fn, "hfta.evaluate")
     if not recorded:
         return _core.evaluate(_cores(several), fn, list(inputs))
     return _kept(several, fn, "evaluate", lambda: RecordedEvaluation(several, fn))(*inputs)
@@ -180,8 +183,8 @@ class _Recorded:
     """What recorded functions have in common."""
 
     def __init__(self, arrays: list[Array[Any]], fn: Callable[..., Any], freeze_captured: bool = False, limit: int = 8):
-        if not callable(fn):
-            raise InvalidArgument(f"hfta.record: expected a function of a model, got {type(fn).__name__}")
+        _checks.function(fn, "hfta.record")
+        limit = _checks.whole(limit, "hfta.record", "limit", 1)
         self._arrays, self._fn = arrays, fn
         values = _watch.Values(fn, [array._modules for array in arrays])
         self._base = _core.Recorded(_recording.guarded(fn), _cores(arrays), values.collect, values.name, freeze_captured, limit)
@@ -223,7 +226,8 @@ class RecordedStep(_Recorded):
         padding.check(pad, "hfta.record")
         self._pads = tuple(pad)
         super().__init__(arrays, fn, **recording)
-        limit = None if max_norm is None else _numbers(max_norm, arrays[0].lanes, "max_norm")
+        limit = _limits(max_norm, arrays[0].lanes)
+        accumulate = _checks.whole(accumulate, "hfta.record", "accumulate", 1)
         self._optimizer = optimizer
         self._core = _core.RecordedStep(self._base, optimizer._core, limit, accumulate, plan or arrays[0]._plan, fn)
         arrays[0]._steps.add(self)
@@ -252,6 +256,10 @@ class RecordedStep(_Recorded):
             >>> for batches in itertools.batched(loader, 8):
             ...     losses = torch.stack(step.run(batches))  # [8, lanes]
         """
+        batches = _checks.several(batches, "hfta.RecordedStep.run", "batches")
+        for batch in batches:
+            if not isinstance(batch, (tuple, list)):
+                raise InvalidArgument(f"hfta.RecordedStep.run: expected the inputs of each step as a tuple or list, got {type(batch).__name__}")
         return self._core.run([padding.padded(tuple(batch), self._pads) for batch in batches])
 
     @property
@@ -261,6 +269,8 @@ class RecordedStep(_Recorded):
 
     @plan.setter
     def plan(self, plan: Plan) -> None:
+        if not isinstance(plan, Plan):
+            raise InvalidArgument(f"hfta.RecordedStep: expected plan as an hfta.Plan, got {plan!r}")
         plan.validate(self._arrays[0].lanes)
         self._core.plan = plan
 
@@ -331,7 +341,20 @@ def clip_grad_norm_(
     for name, wrong in (("norm_type", float(norm_type) != 2.0), ("error_if_nonfinite", error_if_nonfinite), ("foreach", foreach)):
         if wrong:
             raise Unsupported(f"hfta.clip_grad_norm_: expected the 2-norm without options, got {name}={locals()[name]!r}")
-    return _core.clip_gradients(several[0]._core, _numbers(max_norm, several[0].lanes, "max_norm"))
+    limits = _limits(max_norm, several[0].lanes)
+    assert limits is not None
+    return _core.clip_gradients(several[0]._core, limits)
+
+
+def _limits(max_norm: Any, lanes: int) -> float | list[float] | None:
+    """Largest norms, refused before anything runs."""
+    if max_norm is None:
+        return None
+    limits = _numbers(max_norm, lanes, "max_norm")
+    for limit in limits if isinstance(limits, list) else [limits]:
+        if not limit >= 0:
+            raise InvalidArgument(f"hfta: expected max_norm of at least 0, got {limit}")
+    return limits
 
 
 def _numbers(value: Any, lanes: int, what: str) -> float | list[float]:

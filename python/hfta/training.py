@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from . import _batches, _checkpoint, padding, steps
+from . import _batches, _checkpoint, _checks, padding, steps
 from ._batches import Batches
 from ._core import Plan
 from ._errors import InvalidArgument, Unsupported
 from ._training_step import TrainingStep
+from .optim.lr_scheduler import LRScheduler
 from .records import Callback, EarlyStop, EpochReport, LaneRecord, StepReport
 
 if TYPE_CHECKING:
     from .optim import Optimizer
-    from .optim.lr_scheduler import LRScheduler
 
 _WORTHWHILE = 0.9  # dropping lanes costs a copy and new recordings: the work must shrink by a tenth
 
@@ -95,8 +95,17 @@ class Trainer:
         steps._check_optimizer(optimizer, "hfta.Trainer")
         self._arrays = steps._list_of(arrays, "hfta.Trainer")
         for name, value in (("accumulate", accumulate), ("evaluate_every", evaluate_every), ("checkpoint_every", checkpoint_every), ("limit", limit)):
-            if value < 1:
-                raise InvalidArgument(f"hfta.Trainer: expected {name} of at least 1, got {value}")
+            _checks.whole(value, "hfta.Trainer", name, 1)
+        _checks.function(fn, "hfta.Trainer")
+        _checks.instance(early_stop, EarlyStop, "hfta.Trainer", "early_stop")
+        if early_stop is not None and early_stop.metric != "loss" and metrics is None:
+            raise InvalidArgument(f'hfta.Trainer: expected metrics for the early stop by "{early_stop.metric}", got none')
+        for schedule in (*schedules, *step_schedules):
+            if not isinstance(schedule, LRScheduler):
+                raise InvalidArgument(f"hfta.Trainer: expected schedules of hfta.optim.lr_scheduler, got {type(schedule).__name__}")
+        for callback in _checks.several(callbacks, "hfta.Trainer", "callbacks"):
+            if not isinstance(callback, Callback):
+                _checks.function(callback, "hfta.Trainer", "callbacks as hfta.Callback or functions of the report")
         if not any(optimizer.array is array for array in self._arrays):
             raise InvalidArgument("hfta.Trainer: expected an optimizer of one of the arrays, got one of another array")
         self._first = self._arrays[0].lanes
@@ -161,6 +170,7 @@ class Trainer:
         Raises:
             KeyboardInterrupt: passes; the last checkpoint stands.
         """
+        _checks.whole(epochs, "hfta.Trainer.run", "epochs", 0)
         if self._checkpoint is not None:
             _checkpoint.check_writable(self._checkpoint)
         for lane in self._lanes:
@@ -307,6 +317,8 @@ class Trainer:
         metrics: list[dict[str, float]] = [{} for _ in self._ids]
         if validation is not None and self._metrics is not None and (last or (self._epoch + 1) % self._evaluate_every == 0):
             metrics = self.evaluate(validation)
+            if self._early_stop is not None and self._early_stop.metric not in ("loss", *metrics[0]):
+                raise InvalidArgument(f'hfta.Trainer: expected the early stop by one of loss, {", ".join(metrics[0])}, got "{self._early_stop.metric}"')
         running = [lane for lane, id in enumerate(self._ids) if self._lanes[id].is_running]
         for lane in running:
             record = self._lanes[self._ids[lane]]

@@ -89,7 +89,7 @@ def test_a_list_of_the_wrong_length_is_refused(array, sgd):
 def test_plans_and_options_that_do_not_fit_are_refused(array, sgd):
     with pytest.raises(ValueError, match="width"):
         array.plan = hfta.Plan(width=0)
-    with pytest.raises(ValueError, match="accumulate over at least 1 call, got 0"):
+    with pytest.raises(ValueError, match="hfta.record: expected accumulate of at least 1, got 0"):
         array.record(sgd, mse, accumulate=0)
     with pytest.raises(ValueError, match="expected a function of a model, got str"):
         array.record(sgd, "mse")

@@ -190,7 +190,7 @@ def test_several_steps_are_refused_with_the_batch_that_cannot_be_recorded():
     step = array.record(hfta.optim.SGD(array, lr=0.1), lambda model, x, y: mse(model, x, y) * (2 if y.sum().item() > 1e9 else 1), plan=WIDE)
     with pytest.raises(hfta.Unsupported, match="reads values on the host"):
         step.run([batch(), batch()])
-    with pytest.raises(TypeError, match="not iterable"):
+    with pytest.raises(hfta.InvalidArgument, match="expected the inputs of each step as a tuple or list, got int"):
         step.run([3])
 
 

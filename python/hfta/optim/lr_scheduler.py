@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .. import _core
+from .. import _checks, _core
 from .._errors import InvalidArgument, Unsupported
 from ..steps import _numbers
 from .optimizer import Number, Optimizer
@@ -77,6 +77,7 @@ class LRScheduler:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The way back."""
+        _checks.mapping(state, "hfta.optim.lr_scheduler", "a state")
         lanes = self.optimizer.array.lanes
         if len(state.get("lanes", ())) != lanes:
             raise InvalidArgument(f"hfta.optim.lr_scheduler: expected the state of {lanes} lanes, got {len(state.get('lanes', ()))}")

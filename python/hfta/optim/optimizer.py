@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 from torch import Tensor
 
-from .. import _core
+from .. import _checks, _core
 from .._errors import InvalidArgument, Unsupported
 from .._turns import alone
 from ..steps import _numbers
@@ -232,6 +232,7 @@ class Optimizer:
         Raises:
             InvalidArgument (a ValueError): another kind, other lanes, or shapes that do not fit.
         """
+        _checks.mapping(state, f"hfta.optim.{self._kind}", "a state")
         if state.get("name") != self._kind or len(state.get("lanes", ())) != self.array.lanes:
             raise InvalidArgument(
                 f"hfta.optim.{self._kind}: expected the state of a {self._kind} of {self.array.lanes} lanes, "

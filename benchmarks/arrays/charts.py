@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import report
+from costs import share
 
 
 def _drawn(draw: Callable[..., tuple]) -> Callable[[list[dict], Path], None]:
@@ -82,14 +83,14 @@ def costs(results: list[dict], pyplot):
     figure, axes = pyplot.subplots(figsize=(9, 1.4 + 0.45 * len(results)))
     left = [0.0] * len(results)
     for part in ("forward", "backward", "update"):
-        shares = [100 * result["hfta"][f"{part}_ms"] / result["hfta"]["step_ms"] for result in results]
+        shares = [100 * share(result["hfta"], part) for result in results]
         axes.barh(range(len(results)), shares, left=left, label=part)
         left = [a + b for a, b in zip(left, shares, strict=True)]
-    dispatch = [100 * min(1.0, result["hfta"]["dispatch_ms"] / result["hfta"]["step_ms"]) for result in results]
+    dispatch = [100 * min(1.0, share(result["hfta"], "dispatch")) for result in results]
     axes.plot(dispatch, range(len(results)), "k|", markersize=12, label="of these, dispatch")
     axes.set_yticks(range(len(results)), [r["row"] for r in results])
     axes.invert_yaxis()
-    axes.set_xlim(0, max(100.0, *left))
+    axes.set_xlim(0, 100)
     axes.set_xlabel("share of a step, %")
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1 + 0.35 / (0.6 + 0.45 * len(results))), ncol=4, fontsize=8, frameon=False)
     return figure

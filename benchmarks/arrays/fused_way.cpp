@@ -58,13 +58,13 @@ struct NodeTimes {
 
 /// Of the first program that a recorded step runs, the least of several profiles. All rows have a cross entropy as their loss, which tells
 /// where forward ends.
-NodeTimes times_of(train::RecordedStep& step) {
+NodeTimes times_of(train::RecordedStep& step, int rounds) {
   std::string word;
   NodeTimes times;
   std::istringstream(step.print()) >> word >> times.nodes;
   std::vector<std::string> lines(times.nodes);
   std::vector<double> ms(times.nodes, std::numeric_limits<double>::infinity());
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < rounds; ++round) {
     std::istringstream text(step.print(4));
     for (std::int64_t i = 0; i < times.nodes; ++i) {
       HFTA_CHECK(std::getline(text, lines[i]), "arrays_way: expected the times of ", times.nodes, " nodes, got those of ", i);
@@ -183,7 +183,7 @@ class Fused final : public Way {
     const double step_ms = best_ms(step, std::clamp(static_cast<int>(300 / once), 5, 500));
     train::RecordedStep recorded(arrays(), *optimizer_, step_, {}, plan);
     recorded(inputs);
-    const auto times = times_of(recorded);
+    const auto times = times_of(recorded, std::clamp(static_cast<int>(1000 / once), 2, 20));
     const auto groups_of_worker = static_cast<double>((plan::groups(plan, settings_.lanes) + plan.workers - 1) / plan.workers);
     const double forward_ms = times.forward_ms * groups_of_worker, backward_ms = times.backward_ms * groups_of_worker;
     return {{"step_ms", step_ms}, {"forward_ms", forward_ms}, {"backward_ms", backward_ms}, {"update_ms", std::max(0.0, step_ms - forward_ms - backward_ms)},

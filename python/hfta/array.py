@@ -326,7 +326,7 @@ class Array(Generic[M]):
             >>> array.keep(losses.topk(4, largest=False).indices)
             >>> array.keep(losses < 2)
         """
-        given = _checks.several(indices.tolist() if hasattr(indices, "tolist") else indices, "hfta.Array.keep", "lanes")
+        given = _checks.several(getattr(indices, "tolist", lambda: indices)(), "hfta.Array.keep", "lanes")
         if given and all(isinstance(entry, bool) for entry in given):
             if len(given) != self.lanes:
                 raise InvalidArgument(f"hfta.Array.keep: expected a mask of {self.lanes} lanes, got {len(given)}")

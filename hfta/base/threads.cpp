@@ -13,8 +13,17 @@
 
 #include "hfta/base/error.h"
 
+extern "C" int omp_pause_resource_all(int kind) __attribute__((weak));
+
 namespace hfta::base {
 namespace {
+
+// After its work an OpenMP thread looks for more, for ten milliseconds and longer with GNU's library, on a core that a worker may need: a few
+// steps then take up to half as long again. The caller's threads end here; its next parallel region makes new ones. Costs nothing where there are none.
+void end_openmp_threads() {
+  constexpr int kSoft = 1;  // omp_pause_soft
+  if (omp_pause_resource_all) omp_pause_resource_all(kSoft);
+}
 
 // LibTorch sets a thread's count lazily at its first use; asking first makes the setting stay this thread's own.
 int set_intra_op_threads(int threads) {
@@ -166,6 +175,7 @@ void Workers::each(const std::function<void(std::int64_t)>& task) {
   auto& s = *state_;
   const IntraOpThreads threads_here(s.intra_op_threads);
   if (s.count == 1) return task(0);
+  end_openmp_threads();
   s.errors.assign(s.count, nullptr);
   s.task = &task;
   s.running = s.count - 1;

@@ -20,7 +20,7 @@ class IntraOpThreads {
 };
 
 /// The caller and threads that stay, each with its own intra-op thread count. The caller is worker 0. Threads stay awake for a fifth of a
-/// millisecond after their work where the machine has a core for each; then they sleep.
+/// millisecond after their work where the machine has a core for each; then they sleep. The caller's OpenMP threads end before several workers start.
 class Workers {
  public:
   /// @param count workers, at least 1.  @param intra_op_threads of each worker, at least 1.

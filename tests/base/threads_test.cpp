@@ -1,9 +1,11 @@
 #include "hfta/base/threads.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <filesystem>
 
 #include "hfta/base/error.h"
 
@@ -35,6 +37,31 @@ TEST(WorkersTest, EachWorkerKeepsItsIntraOpThreads) {
   for (int round = 0; round < 50; ++round) workers.each([&](std::int64_t) { wrong += at::get_num_threads() != 1; });
   EXPECT_EQ(wrong, 0);
   EXPECT_EQ(at::get_num_threads(), before);
+}
+
+std::ptrdiff_t threads_of_process() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
+}
+
+/// Such threads look for work long after theirs.
+TEST(WorkersTest, OpenMPThreadsOfTheCallerEndBeforeWorkersStart) {
+  Workers workers(2, 1);
+  const auto without = threads_of_process();
+  const auto numbers = at::zeros({1 << 20});
+  const auto run_in_parallel = [&] {
+    const IntraOpThreads two(2);
+    numbers.add_(1);
+  };
+  run_in_parallel();
+  if (threads_of_process() == without) GTEST_SKIP() << "LibTorch's threads are not OpenMP's here";
+  std::ptrdiff_t now = 0;
+  for (int tries = 0; tries < 1000; ++tries) {  // a thread that has ended is listed for a moment
+    workers.each([](std::int64_t) {});
+    if ((now = threads_of_process()) == without) break;
+  }
+  EXPECT_EQ(now, without);
+  run_in_parallel();
+  EXPECT_EQ(numbers.sum().item<float>(), 2 << 20);
 }
 
 TEST(WorkersTest, ErrorsOfAllWorkersAreTold) {

@@ -47,13 +47,24 @@ class Distribution:
 Space = Mapping[str, Distribution | Sequence[Any]]
 
 
+def _made(kind: str, *arguments: Any, name: str | None = None) -> Distribution:
+    """Tried at once, so that a refusal stands where the distribution was written."""
+    try:
+        core = getattr(_core, kind)(*arguments)
+    except TypeError:
+        kinds = "numbers, text, booleans or None" if kind == "choice" else "whole numbers" if "int" in kind else "numbers"
+        raise InvalidArgument(f"hfta.{kind}: expected {kinds}, got {', '.join(map(repr, arguments))}") from None
+    _core.Space([(name or kind, core, None)])
+    return Distribution(core)
+
+
 def choice(*values: Value) -> Distribution:
     """One of these values: numbers, text, booleans, None.
 
     Example:
         >>> space = {"activation": hfta.choice("relu", "gelu"), "hidden": [64, 128]}      # a list is a choice too
     """
-    return Distribution(_core.choice(list(values)))
+    return _made("choice", list(values))
 
 
 def uniform(low: float, high: float) -> Distribution:
@@ -62,7 +73,7 @@ def uniform(low: float, high: float) -> Distribution:
     Example:
         >>> space = {"dropout": hfta.uniform(0, 0.5)}
     """
-    return Distribution(_core.uniform(low, high))
+    return _made("uniform", low, high)
 
 
 def loguniform(low: float, high: float) -> Distribution:
@@ -71,7 +82,7 @@ def loguniform(low: float, high: float) -> Distribution:
     Example:
         >>> space = {"lr": hfta.loguniform(1e-4, 1e-1)}
     """
-    return Distribution(_core.loguniform(low, high))
+    return _made("loguniform", low, high)
 
 
 def quniform(low: float, high: float, step: float) -> Distribution:
@@ -80,7 +91,7 @@ def quniform(low: float, high: float, step: float) -> Distribution:
     Example:
         >>> space = {"label_smoothing": hfta.quniform(0, 0.2, 0.05)}
     """
-    return Distribution(_core.quniform(low, high, step))
+    return _made("quniform", low, high, step)
 
 
 def integer(low: int, high: int, step: int = 1) -> Distribution:
@@ -89,7 +100,7 @@ def integer(low: int, high: int, step: int = 1) -> Distribution:
     Example:
         >>> space = {"layers": hfta.integer(1, 4)}
     """
-    return Distribution(_core.integer(low, high, step))
+    return _made("integer", low, high, step)
 
 
 def logint(low: int, high: int) -> Distribution:
@@ -98,7 +109,7 @@ def logint(low: int, high: int) -> Distribution:
     Example:
         >>> space = {"hidden": hfta.logint(16, 1024)}
     """
-    return Distribution(_core.logint(low, high))
+    return _made("logint", low, high)
 
 
 def entries_of(space: Space) -> list[tuple[str, Distribution]]:
@@ -117,7 +128,7 @@ def entries_of(space: Space) -> list[tuple[str, Distribution]]:
         elif given and all(isinstance(entry, Distribution) for entry in given):
             entries += [(name, entry) for entry in given]
         else:
-            entries.append((name, choice(*given)))
+            entries.append((name, _made("choice", list(given), name=name)))
     return entries
 
 

@@ -123,3 +123,22 @@ def test_sparse_inputs_train_by_plain_steps(array, sgd):
 
 def test_a_module_list_is_a_sequence_of_models():
     assert hfta.fuse(nn.ModuleList([net(), net()])).lanes == 2
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: hfta.loguniform(0, 1), 'expected low > 0 for "loguniform"'),
+        (lambda: hfta.uniform(2, 1), '"uniform"'),
+        (lambda: hfta.uniform("a", 1), "hfta.uniform: expected numbers, got 'a', 1"),
+        (lambda: hfta.uniform(float("nan"), 1), '"uniform"'),
+        (lambda: hfta.quniform(0, 1, 0), '"quniform"'),
+        (lambda: hfta.integer(1.5, 2), "hfta.integer: expected whole numbers, got 1.5, 2, 1"),
+        (lambda: hfta.choice(), 'expected at least one choice for "choice"'),
+        (lambda: hfta.choice(object()), "hfta.choice: expected numbers, text, booleans or None"),
+    ],
+)
+def test_a_distribution_without_values_is_refused_where_it_is_made(make, said):
+    with pytest.raises(hfta.InvalidArgument) as caught:
+        make()
+    assert said in str(caught.value) and "\n" not in str(caught.value)

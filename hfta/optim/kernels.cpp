@@ -183,7 +183,7 @@ HFTA_INLINE void adam_block(const Rows& rows, const LaneNumbers* numbers, std::i
 }
 
 /// In one pass but for the blocks that cannot be.
-template <typename T, bool Fused>
+template <bool Fused>
 HFTA_INLINE void wide_adam_body(const Rows& rows, const LaneNumbers* numbers) {
   for (std::int64_t l = 0; l < rows.lanes; ++l)
     for (std::int64_t from = 0; from < rows.size;) {
@@ -191,14 +191,15 @@ HFTA_INLINE void wide_adam_body(const Rows& rows, const LaneNumbers* numbers) {
                             static_cast<float*>(rows.state[0]) + l * rows.state_stride + from, static_cast<float*>(rows.state[1]) + l * rows.state_stride + from,
                             rows.size - from, numbers[l]);
       const auto rest = std::min(kBlock, rows.size - from);
-      if (rest > 0) adam_block<T, Fused>(rows, numbers, l, l + 1, from, rest);
+      if (rest > 0) adam_block<float, Fused>(rows, numbers, l, l + 1, from, rest);
       from += rest;
     }
 }
 
 template <typename T, bool Fused>
 HFTA_INLINE void adam_body(const Rows& rows, const LaneNumbers* numbers, bool wide) {
-  if (std::is_same_v<T, float> && wide && !rows.state[2]) return wide_adam_body<T, Fused>(rows, numbers);
+  if constexpr (std::is_same_v<T, float>)
+    if (wide) return wide_adam_body<Fused>(rows, numbers);
   const std::int64_t together = std::max<std::int64_t>(1, kBlock / rows.size), length = std::min(kBlock, rows.size);
   for (std::int64_t l0 = 0; l0 < rows.lanes; l0 += together)
     for (std::int64_t from = 0; from < rows.size; from += length)
@@ -308,7 +309,7 @@ HFTA_KERNEL(run_scale, scale_body, const double*)
 }  // namespace
 
 void sgd_rows(const Rows& rows, const LaneNumbers* numbers, bool nesterov) { run_sgd(rows, numbers, nesterov); }
-void adam_rows(const Rows& rows, const LaneNumbers* numbers) { run_adam(rows, numbers, has_wide_adam()); }
+void adam_rows(const Rows& rows, const LaneNumbers* numbers) { run_adam(rows, numbers, rows.type == c10::ScalarType::Float && !rows.state[2] && has_wide_adam()); }
 void adadelta_rows(const Rows& rows, const LaneNumbers* numbers) { run_adadelta(rows, numbers); }
 void add_square_sums(const Rows& rows, double* sums) { run_square_sum(rows, sums); }
 void scale_rows(const Rows& rows, const double* factors) { run_scale(rows, factors); }

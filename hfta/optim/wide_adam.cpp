@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
@@ -57,13 +56,11 @@ HFTA_WIDE_INLINE __m512 all(double x) { return _mm512_set1_ps(static_cast<float>
 /// One lane's numbers, each in all places of a vector.
 struct Numbers {
   __m512 scale, decay, keep, add, keep_square, add_square, shrink, rate, divisor, inverse, eps;
-  __m512 unmoved;  ///< A parameter above this is not moved by a denormal: the quotient is less than a quarter of its last digit.
 };
 
 HFTA_WIDE_INLINE Numbers numbers_of(const LaneNumbers& lane) {
   return {all(lane.scale), all(lane.decay), all(lane.keep), all(lane.add), all(lane.keep_square), all(lane.add_square),
-          all(lane.shrink), all(lane.rate), all(lane.root_divisor), _mm512_set1_ps(1 / static_cast<float>(lane.root_divisor)), all(lane.eps),
-          _mm512_set1_ps(std::fabs(static_cast<float>(lane.rate)) / static_cast<float>(lane.eps) * 0x1p-98F)};
+          all(lane.shrink), all(lane.rate), all(lane.root_divisor), _mm512_set1_ps(1 / static_cast<float>(lane.root_divisor)), all(lane.eps)};
 }
 
 struct Element {
@@ -101,7 +98,9 @@ HFTA_WIDE_INLINE __mmask16 update(Element& e, __m512 gradient, const Numbers& n,
   const __m512 shrunk = Plain ? e.parameter : _mm512_mul_ps(e.parameter, n.shrink);
   __m512 moment = e.first;
   if constexpr (Rare) {
-    const __mmask16 moves = _mm512_cmp_ps_mask(_mm512_abs_ps(shrunk), n.unmoved, _CMP_NGT_UQ);
+    // A parameter above this is not moved by a denormal: the quotient is less than a quarter of its last digit.
+    const __m512 unmoved = _mm512_mul_ps(_mm512_div_ps(_mm512_abs_ps(n.rate), n.eps), _mm512_set1_ps(0x1p-98F));
+    const __mmask16 moves = _mm512_cmp_ps_mask(_mm512_abs_ps(shrunk), unmoved, _CMP_NGT_UQ);
     moment = _mm512_maskz_mov_ps(static_cast<__mmask16>(~_mm512_fpclass_ps_mask(moment, kDenormal) | moves), moment);
   }
   e.parameter = _mm512_add_ps(shrunk, _mm512_div_ps(_mm512_mul_ps(n.rate, moment), denominator));

@@ -16,7 +16,8 @@ thread_local int calls_of_code = 0;  // of this thread, that may run the user's 
 
 }  // namespace
 
-Turn::Turn(const std::vector<ArrayPtr>& arrays, bool runs_code) : arrays_(arrays), runs_code_(runs_code) {
+Turn::Turn(const std::vector<ArrayPtr>& arrays, const std::string& between_steps, bool runs_code) : arrays_(arrays), runs_code_(runs_code) {
+  if (!between_steps.empty()) check_between_steps(between_steps);
   std::sort(arrays_.begin(), arrays_.end());
   arrays_.erase(std::unique(arrays_.begin(), arrays_.end()), arrays_.end());
   const py::gil_scoped_release without_lock;
@@ -31,8 +32,7 @@ void Turn::check_between_steps(const std::string& who) {
 }
 
 void Alone::enter() {
-  Turn::check_between_steps(who_);
-  turn_ = std::make_unique<Turn>(arrays_, /*runs_code=*/false);
+  turn_ = std::make_unique<Turn>(arrays_, who_, /*runs_code=*/false);
 }
 
 Recorded::Recorded(py::object fn, std::vector<ArrayPtr> arrays, py::object collect, py::object name_captured, bool freeze_captured, std::size_t limit)

@@ -43,8 +43,10 @@ inline train::LaneStep lane_step(const std::shared_ptr<LaneCode>& code) {
 /// A call's turn on its arrays. Taken with the interpreter's lock, which is given up meanwhile: who has the turn may need it.
 class Turn {
  public:
+  /// @param between_steps the name of a call that changes arrays, or trains them; empty where it does neither.
   /// @param runs_code whether it runs the user's function, from where arrays must not be changed.
-  explicit Turn(const std::vector<ArrayPtr>& arrays, bool runs_code = true);
+  /// @throws as `check_between_steps`.
+  explicit Turn(const std::vector<ArrayPtr>& arrays, const std::string& between_steps = {}, bool runs_code = true);
   ~Turn();
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;

@@ -69,8 +69,7 @@ class Step : public Recorded {
   }
 
   py::object operator()(const py::args& args) {
-    Turn::check_between_steps("hfta.record: a recorded step");
-    const Turn turn(code_->array_pointers());
+    const Turn turn(code_->array_pointers(), "hfta.record: a recorded step");
     const Inputs inputs(arguments_of(args));
     prepare(inputs);
     const train::Batch batch(inputs.tensors);
@@ -79,8 +78,7 @@ class Step : public Recorded {
 
   /// Steps on batches in turn; neighbours that are nested alike are made together.
   py::list run(const std::vector<py::tuple>& given) {
-    Turn::check_between_steps("hfta.record: a recorded step");
-    const Turn turn(code_->array_pointers());
+    const Turn turn(code_->array_pointers(), "hfta.record: a recorded step");
     std::vector<Inputs> batches;
     for (const auto& batch : given) batches.emplace_back(arguments_of(batch));
     py::list results;

@@ -36,8 +36,7 @@ base::Workers plain_worker() {
 }
 
 py::object train_step(std::vector<ArrayPtr> arrays, const OptimizerPtr& optimizer, py::object fn, const py::list& given, const std::optional<Numbers>& max_norm) {
-  Turn::check_between_steps("hfta.train_step");
-  const Turn turn(arrays);
+  const Turn turn(arrays, "hfta.train_step");
   const auto code = code_of(std::move(fn), std::move(arrays));
   const Inputs inputs(std::span<PyObject* const>(PySequence_Fast_ITEMS(given.ptr()), given.size()));
   code->use(inputs);
@@ -51,8 +50,7 @@ py::object train_step(std::vector<ArrayPtr> arrays, const OptimizerPtr& optimize
 }
 
 py::object backward(std::vector<ArrayPtr> arrays, py::object fn, const py::list& given) {
-  Turn::check_between_steps("hfta.backward");
-  const Turn turn(arrays);
+  const Turn turn(arrays, "hfta.backward");
   const auto code = code_of(std::move(fn), std::move(arrays));
   const Inputs inputs(std::span<PyObject* const>(PySequence_Fast_ITEMS(given.ptr()), given.size()));
   code->use(inputs);
@@ -80,8 +78,7 @@ class Backward : public Recorded {
   Backward(Recorded base, plan::Plan plan) : Recorded(std::move(base)), step_(code_->arrays(), lane_step(code_), std::move(plan), options_) {}
 
   py::object operator()(const py::args& args) {
-    Turn::check_between_steps("hfta.backward");
-    const Turn turn(code_->array_pointers());
+    const Turn turn(code_->array_pointers(), "hfta.backward");
     const Inputs inputs(arguments_of(args));
     look(inputs);
     const auto output = unlocked([&] { return step_(inputs.tensors); });
@@ -105,8 +102,7 @@ class Evaluation : public Recorded {
                   std::move(plan), options_) {}
 
   py::object operator()(const py::args& args) {
-    Turn::check_between_steps("hfta.evaluate: recorded");
-    const Turn turn(code_->array_pointers());
+    const Turn turn(code_->array_pointers(), "hfta.evaluate: recorded");
     const Inputs inputs(arguments_of(args));
     look(inputs);
     const auto lanes = code_->arrays()[0]->lanes();

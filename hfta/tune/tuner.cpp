@@ -165,10 +165,6 @@ class ArrayCourse {
   bool is_plan_kept_ = false;
 };
 
-}  // namespace
-
-namespace {
-
 /// Removes what killed runs left: files half written, and checkpoints of arrays whose last trial ended right before. With the study's lock.
 void drop_leftovers(const Tuner::State& state) {
   std::error_code ignored;

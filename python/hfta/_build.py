@@ -26,11 +26,14 @@ def plain(model: Any, lane: int) -> nn.Module:
     return model
 
 
-def models_of(models: Any, who: str, first: int) -> list[Any]:
-    """A sequence of models as a list of plain ones, the lanes from `first` on."""
+def models_of(models: Any, who: str, first: int, lanes: int | None) -> list[Any]:
+    """A sequence of models as a list of plain ones, the lanes from `first` on, as many as asked for where a number is."""
     if (isinstance(models, nn.Module) and not isinstance(models, nn.ModuleList)) or not hasattr(models, "__iter__"):
         raise InvalidArgument(f"{who}: expected a sequence of models or a factory, got a {type(models).__name__}")
-    return [plain(model, first + k) for k, model in enumerate(models)]
+    given = [plain(model, first + k) for k, model in enumerate(models)]
+    if lanes not in (None, len(given)):
+        raise InvalidArgument(f"{who}: expected {len(given)} lanes as there are models, got lanes={lanes!r}")
+    return given
 
 
 def device_of(target: Any) -> str:

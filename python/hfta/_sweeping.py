@@ -91,7 +91,7 @@ def _complete(given: SweepOptions) -> dict[str, Any]:
     """The options with what was not given; refuses those that do not fit together."""
     for name in given:
         if name not in _DEFAULTS:
-            raise InvalidArgument(f'hfta.Study.sweep: expected options of {", ".join(_DEFAULTS)}, got "{name}"')
+            raise InvalidArgument(f'{_WHO}: expected options of {", ".join(_DEFAULTS)}, got "{name}"')
     options: dict[str, Any] = {**_DEFAULTS, **given}
     for name, least in (("epochs", 1), ("lanes", 1), ("checkpoint_every", 1), ("trials", 0), ("seed", 0)):
         options[name] = _checks.whole(options[name], _WHO, name, least)
@@ -115,7 +115,7 @@ class Sweep:
             raise InvalidArgument(f"{_WHO}: expected a model class or a function of a trial's parameters, got {type(model).__name__}")
         self.study, self.metric, self.keep_weights = study, options["metric"], options["keep_weights"]
         if self.metric != "loss" and (options["metrics"] is None or validation is None):
-            raise InvalidArgument(f'hfta.Study.sweep: expected metrics and validation batches for the metric "{self.metric}", got none')
+            raise InvalidArgument(f'{_WHO}: expected metrics and validation batches for the metric "{self.metric}", got none')
         self._arrays = TrialArrays(model, options["optimizer"], options["optimizer_options"], options["split"], options["seed"])
         self._loss, self._batches, self._validation = loss, batches, validation
         self._plans: dict[tuple[str, int], Plan] = {}

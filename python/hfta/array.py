@@ -356,10 +356,8 @@ class Array(Generic[M]):
             count = _checks.whole(lanes, "hfta.Array.append", "lanes", 1) if lanes is not None else len(seeds) if seeds is not None else 1
             build: Callable[[int], M] = _build.from_factory(models)
         else:
-            given = _build.models_of(models, "hfta.Array.append", before)
+            given = _build.models_of(models, "hfta.Array.append", before, lanes)
             copies, count = _build.from_models(given), len(given)
-            if lanes not in (None, count):
-                raise InvalidArgument(f"hfta.Array.append: expected {count} lanes as there are models, got lanes={lanes!r}")
             build = lambda lane: cast(M, copies(lane - before))
         new = list(range(before, before + count)) if seeds is None else seeds
         if len(new) != count:

@@ -48,10 +48,8 @@ def fuse(
         count = len(seeds) if lanes is None else lanes  # type: ignore[arg-type]
         build = _build.from_factory(cast(Callable[..., M], models))
     else:
-        given = _build.models_of(models, "hfta.fuse", 0)
+        given = _build.models_of(models, "hfta.fuse", 0, lanes)
         count = len(given)
-        if lanes is not None and lanes != count:
-            raise InvalidArgument(f"hfta.fuse: expected {count} lanes as there are models, got lanes={lanes}")
         build = _build.from_models(given)
     if seeds is not None and len(seeds) != count:
         raise InvalidArgument(f"hfta.fuse: expected {count} seeds (one per lane), got {len(seeds)}")

@@ -11,6 +11,7 @@
 
 #include "hfta/base/log.h"
 #include "hfta/plan/choose.h"
+#include "tests/plan/cache_folder.h"
 
 namespace {
 
@@ -27,21 +28,16 @@ using ::testing::HasSubstr;
 class CacheTest : public ::testing::Test {
  protected:
   CacheTest() {
-    fs::remove_all(folder_);
-    setenv("HFTA_PLAN_CACHE", folder_.c_str(), 1);
     hfta::base::set_log_console([this](std::string_view line) { lines_.emplace_back(line); });
   }
-  ~CacheTest() override {
-    hfta::base::set_log_console({});
-    setenv("HFTA_PLAN_CACHE", "off", 1);
-    fs::remove_all(folder_);
-  }
+  ~CacheTest() override { hfta::base::set_log_console({}); }
 
   SearchResult choose_for(const std::string& key, const SearchSpace& space = {.lanes = 4, .cores = 1}, bool keeps = true) {
     return choose(space, {.key = key}, [this](const Plan& plan) { return ++measured_, plan.recorded && plan.width == 2 ? 1.0 : 3.0; }, {.repeats = 2, .keeps = keeps});
   }
 
-  fs::path folder_ = fs::temp_directory_path() / ("hfta-cache-test-" + std::to_string(getpid()));
+  const hfta::test::CacheFolder kept_{"cache-test"};
+  const fs::path& folder_ = kept_.path();
   std::vector<std::string> lines_;
   int measured_ = 0;
 };

@@ -1,17 +1,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <stdexcept>
 #include <string>
 
 #include "hfta/plan/cache.h"
 #include "hfta/plan/choose.h"
+#include "tests/plan/cache_folder.h"
 
 namespace {
 
-namespace fs = std::filesystem;
 using hfta::plan::Plan;
 using hfta::plan::SearchOptions;
 using hfta::plan::SearchSpace;
@@ -22,15 +20,6 @@ using ::testing::Not;
 /// A machine on which every measurement takes a tenth of a second.
 class ProofTest : public ::testing::Test {
  protected:
-  ProofTest() {
-    fs::remove_all(folder_);
-    setenv("HFTA_PLAN_CACHE", folder_.c_str(), 1);
-  }
-  ~ProofTest() override {
-    setenv("HFTA_PLAN_CACHE", "off", 1);
-    fs::remove_all(folder_);
-  }
-
   double step_ms(const Plan& plan) {
     seconds_ += 0.1;
     ++measured_;
@@ -45,7 +34,7 @@ class ProofTest : public ::testing::Test {
     return hfta::plan::choose(space_, {.key = "a model"}, measure, {.budget_seconds = 1e6, .repeats = 3, .clock = [this] { return seconds_; }});
   }
 
-  fs::path folder_ = fs::temp_directory_path() / ("hfta-proof-test-" + std::to_string(getpid()));
+  const hfta::test::CacheFolder kept_{"proof-test"};
   SearchSpace space_{.lanes = 4, .cores = 2};
   double seconds_ = 0, alone_ms_ = 12, waiting_ms_ = 40;
   bool busy_ = false, fails_ = false;

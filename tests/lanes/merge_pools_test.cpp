@@ -98,5 +98,85 @@ TEST(MergePoolsTest, OtherWindowsAndLayoutsStayAsTheyAre) {
   expect_apart(merged_and_checked([](SmallNet& net, const auto& x) { return torch::max_pool2d(torch::threshold(net->one(x), 0.5, 0), 2) + torch::relu(x.sum()); }));
 }
 
+using Evaluation = std::function<std::vector<at::Tensor>(SmallNet&, const at::Tensor&)>;
+
+/// The merged program of a function without gradients in text, after its replay on other data had the bits of the plain results.
+std::string evaluated_and_checked(const Evaluation& function, at::ScalarType type = at::kFloat, bool spoiled = false) {
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(3);
+  Solo<SmallNet> solo{SmallNet(), {}};
+  solo.net->to(type);
+  const std::vector<std::int64_t> sizes{7, 2, 9, 10};
+  const auto input = torch::randn(sizes, type);
+  program::RecordOptions how;
+  for (const auto& tensor : solo.state()) how.regions.push_back({tensor.detach(), program::Origin::State, static_cast<std::int64_t>(how.regions.size())});
+  how.regions.push_back({input, program::Origin::Input, 0});
+  Recorder recorder(std::move(how));
+  std::vector<at::Tensor> results;
+  recorder.run([&] { results = function(solo.net, input); });
+  for (const auto& result : results) recorder.add_result(result);
+  const auto program = lanes::merged(program::without_dead_nodes(recorder.finish().program));
+  auto executable = executable_of(program);
+  auto other = torch::randn(sizes, type);
+  if (spoiled) other[3][1][4][4] = std::nan("");
+  const auto plain = function(solo.net, other);
+  solo.bind(executable, {other});
+  executable.spoil_memory();
+  executable.run();
+  const auto text = to_string(program);
+  for (std::size_t r = 0; r < plain.size(); ++r) EXPECT_TRUE(same_bits(executable.result(r), plain[r])) << r << '\n' << text;
+  return text;
+}
+
+void expect_merged_forward(const std::string& text, const std::string& op) {
+  EXPECT_THAT(text, ::testing::HasSubstr(op + "("));
+  for (const auto* gone : {"aten::relu", "aten::max_pool2d_with_indices", "_backward"}) EXPECT_THAT(text, Not(::testing::HasSubstr(gone)));
+}
+
+TEST(MergePoolsTest, AnEvaluationIsMergedAsTheForwardOfAStepIs) {
+  for (const auto type : {at::kFloat, at::kDouble})
+    for (const bool spoiled : {false, true}) {
+      const auto both = evaluated_and_checked([](SmallNet& net, const auto& x) { return std::vector{pooled(net->two(pooled(net->one(x))))}; }, type, spoiled);
+      expect_merged_forward(both, "hfta::convolution_rectified_max_pool2d");
+      EXPECT_THAT(both, Not(::testing::HasSubstr("aten::convolution")));
+      const auto in_place = [](SmallNet& net, const auto& x) {
+        auto y = net->one(x);
+        return std::vector{torch::max_pool2d(torch::relu_(y), 2)};
+      };
+      expect_merged_forward(evaluated_and_checked(in_place, type, spoiled), "hfta::convolution_rectified_max_pool2d");
+      expect_merged_forward(evaluated_and_checked([](SmallNet&, const auto& x) { return std::vector{pooled(x * 2)}; }, type, spoiled), "hfta::rectified_max_pool2d");
+    }
+}
+
+TEST(MergePoolsTest, WhatAnEvaluationReturnsOrReadsTwiceStaysAsItIs) {
+  expect_apart(evaluated_and_checked([](SmallNet& net, const auto& x) {
+    const auto y = torch::relu(net->one(x));
+    return std::vector{torch::max_pool2d(y, 2), y};
+  }));
+  expect_apart(evaluated_and_checked([](SmallNet& net, const auto& x) {
+    const auto y = torch::relu(net->one(x));
+    return std::vector{torch::max_pool2d(y, 2), torch::avg_pool2d(y, 2)};
+  }));
+  expect_apart(evaluated_and_checked([](SmallNet& net, const auto& x) {
+    const auto [y, indices] = torch::max_pool2d_with_indices(torch::relu(net->one(x)), 2);
+    return std::vector{y, indices};
+  }));
+  expect_apart(evaluated_and_checked([](SmallNet& net, const auto& x) {
+    auto y = net->one(x);
+    const auto view = y[2];  // shows what is rectified in place
+    return std::vector{torch::max_pool2d(torch::relu_(y), 2), view};
+  }));
+  // The convolution's own result is asked for: the ReLU and the pooling behind it are one all the same.
+  expect_merged_forward(evaluated_and_checked([](SmallNet& net, const auto& x) {
+    const auto y = net->one(x);
+    return std::vector{pooled(y), y};
+  }), "hfta::rectified_max_pool2d");
+  // The pooled images are returned and read again.
+  expect_merged_forward(evaluated_and_checked([](SmallNet& net, const auto& x) {
+    const auto y = pooled(net->one(x));
+    return std::vector{y, pooled(net->two(y)), y.sum()};
+  }), "hfta::convolution_rectified_max_pool2d");
+}
+
 }  // namespace
 }  // namespace hfta::test

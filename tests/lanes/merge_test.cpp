@@ -88,6 +88,34 @@ TEST(MergeTest, WhatSomebodyElseReadsStaysAsItIs) {
   EXPECT_THAT(each, Not(Contains("hfta::cross_entropy")));
 }
 
+/// A function without gradients: hidden layers are one node each, and those that are returned as well.
+TEST(MergeTest, AnEvaluationsLayersAreOneNodeEach) {
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(3);
+  Solo<Mlp> solo{Mlp(10), {}};
+  const auto input = torch::randn({21, 7}), other = torch::randn({21, 7});
+  const auto function = [&](const at::Tensor& x) {
+    const auto hidden = torch::relu(solo.net->one(x));
+    return std::vector{solo.net->three(torch::relu(solo.net->two(hidden))), hidden};
+  };
+  program::RecordOptions how;
+  for (const auto& tensor : solo.state()) how.regions.push_back({tensor.detach(), program::Origin::State, static_cast<std::int64_t>(how.regions.size())});
+  how.regions.push_back({input, program::Origin::Input, 0});
+  Recorder recorder(std::move(how));
+  std::vector<at::Tensor> results;
+  recorder.run([&] { results = function(input); });
+  for (const auto& result : results) recorder.add_result(result);
+  const auto program = lanes::merged(program::without_dead_nodes(recorder.finish().program));
+  EXPECT_THAT(names(program), Contains("hfta::addmm_relu").Times(2));
+  EXPECT_THAT(names(program), Not(Contains("aten::relu")));
+  auto executable = executable_of(program);
+  solo.bind(executable, {other});
+  executable.spoil_memory();
+  executable.run();
+  const auto plain = function(other);
+  for (std::size_t r = 0; r < plain.size(); ++r) EXPECT_TRUE(close(executable.result(r), plain[r])) << r;
+}
+
 TEST(MergeTest, ANaNAndATargetOutsideAreWhatTheyAreAlone) {
   torch::manual_seed(3);
   Solo<Mlp> solo{Mlp(10), [](Mlp& net, const auto& in) { return F::cross_entropy(net(in[0]), in[1]); }};

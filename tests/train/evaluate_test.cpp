@@ -52,6 +52,34 @@ TEST(EvaluateTest, NestedResultsKeepTheirShape) {
   EXPECT_EQ(std::get<2>(result).second[1].item<float>(), 6);
 }
 
+struct PooledImpl : torch::nn::Module {
+  torch::nn::Conv2d one{register_module("one", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 5, 3).padding(1)))}, two{register_module("two", torch::nn::Conv2d(5, 3, 2))};
+  torch::nn::Linear three{register_module("three", torch::nn::Linear(6, 7))}, last{register_module("last", torch::nn::Linear(7, 4))};
+  torch::Tensor pooled(const torch::Tensor& x) { return torch::max_pool2d(torch::relu(x), 2); }
+};
+TORCH_MODULE(Pooled);
+
+/// Operators merged in an evaluation give what they give apart, at every width; results that are also read on stay right.
+TEST(EvaluateTest, AMergedEvaluationIsThePlainOneAtEveryWidth) {
+  constexpr std::int64_t kLanes = 5;
+  hfta::Array<Pooled> array(kLanes, [](std::int64_t) { return Pooled(); });
+  array.eval();
+  const auto function = [](Pooled& net, const torch::Tensor& x) {
+    const auto images = net->pooled(net->one(x)), sums = net->two(images);
+    const auto hidden = torch::relu(net->three(net->pooled(sums).flatten(1)));
+    return std::vector<torch::Tensor>{net->last(hidden), images, sums, hidden};
+  };
+  const auto x = torch::randn({9, 1, 10, 7}), again = torch::randn({9, 1, 10, 7});
+  for (const std::int64_t width : {1, 2, 3, 4, 5}) {
+    auto recorded = hfta::record_evaluate(array, function, {.width = width, .workers = 2});
+    for (const auto& input : {x, again, x}) {
+      const auto got = recorded(input), expected = hfta::evaluate(array, function, input);
+      ASSERT_EQ(got.size(), expected.size());
+      for (std::size_t r = 0; r < got.size(); ++r) EXPECT_TRUE(close(got[r], expected[r])) << "width " << width << ", result " << r;
+    }
+  }
+}
+
 TEST(EvaluateTest, PerLaneInputsAndSeveralArrays) {
   hfta::Array<torch::nn::Linear> a(2, [](std::int64_t) { return torch::nn::Linear(3, 4); }), b(2, [](std::int64_t) { return torch::nn::Linear(4, 2); });
   const auto x = torch::randn({2, 5, 3});

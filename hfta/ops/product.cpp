@@ -9,6 +9,7 @@
 #include <ATen/ops/threshold_backward.h>
 
 #include "hfta/ops/layout.h"
+#include "hfta/ops/split_product.h"
 #include "hfta/ops/unpacked_product.h"
 
 namespace hfta::ops {
@@ -101,12 +102,6 @@ std::optional<LaneTensor> looped(const LaneTensor& left, const LaneTensor& right
   return LaneTensor{result, 0};
 }
 
-std::optional<LaneTensor> unpacked(const LaneTensor& left, const LaneTensor& right, std::int64_t lanes, const std::optional<ProductAddend>& addend,
-                                   const ProductActivation& activation) {
-  if (addend && !(addend->beta.equal(1) && addend->alpha.equal(1))) return std::nullopt;
-  return unpacked_product(left, right, addend ? std::optional(addend->tensor) : std::nullopt, activation, lanes);
-}
-
 std::optional<LaneTensor> by_libtorch(const LaneTensor& left, const LaneTensor& right, std::int64_t lanes, ProductLowering lowering,
                                       const std::optional<ProductAddend>& addend) {
   switch (lowering) {
@@ -114,7 +109,8 @@ std::optional<LaneTensor> by_libtorch(const LaneTensor& left, const LaneTensor& 
     case ProductLowering::Folded: return folded(left, right, lanes, addend);
     case ProductLowering::Batched: return batched(left, right, lanes, addend);
     case ProductLowering::Looped: return looped(left, right, lanes, addend);
-    case ProductLowering::Unpacked: break;
+    case ProductLowering::Unpacked:
+    case ProductLowering::Split: break;
   }
   return std::nullopt;
 }
@@ -135,6 +131,7 @@ std::string_view name_of(ProductLowering lowering) {
     case ProductLowering::Batched: return "batched";
     case ProductLowering::Looped: return "looped";
     case ProductLowering::Unpacked: return "unpacked";
+    case ProductLowering::Split: return "split";
   }
   return "";
 }
@@ -144,7 +141,11 @@ std::optional<LaneTensor> product(const LaneTensor& left, const LaneTensor& righ
   const auto dim = left.lane_dim();
   if ((dim != 2 && dim != 3) || right.lane_dim() != dim) return std::nullopt;
   if (addend && addend->tensor.lane_dim() > dim) return std::nullopt;
-  if (lowering == ProductLowering::Unpacked) return unpacked(left, right, lanes, addend, activation);
+  if (lowering == ProductLowering::Unpacked || lowering == ProductLowering::Split) {
+    const auto arguments = lane_product(left, right, addend, activation, lanes);
+    if (!arguments) return std::nullopt;
+    return lowering == ProductLowering::Split ? split_product(*arguments) : unpacked_product(*arguments);
+  }
   auto value = by_libtorch(left, right, lanes, lowering, addend);
   if (value) value->tensor = activated(*value, activation, lanes);
   return value;

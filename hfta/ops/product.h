@@ -19,10 +19,11 @@ enum class ProductLowering {
   Batched,  ///< One batched product, lanes first.
   Looped,   ///< One product per lane, written into its row of the result.
   Unpacked, ///< Our kernel for few rows (`unpacked_product.h`), lanes first. CPU only.
+  Split,    ///< By the processor's matrix unit, floats in three parts (`split_product.h`), lanes first. CPU only.
 };
 /// Every lowering, best guess first: the chooser times them, the tests compare them.
 inline constexpr std::array kProductLowerings{ProductLowering::Wide, ProductLowering::Folded, ProductLowering::Batched,
-                                              ProductLowering::Looped, ProductLowering::Unpacked};
+                                              ProductLowering::Looped, ProductLowering::Unpacked, ProductLowering::Split};
 
 std::string_view name_of(ProductLowering lowering);
 

@@ -7,7 +7,7 @@
 namespace hfta::ops {
 
 /// What a thread's memory is for: kernels that run inside one another have rooms of their own.
-enum class Room { TurnedFactor, Columns, Sums, Images, Gradients, Weights, Results };
+enum class Room { TurnedFactor, Columns, Sums, Parts, Pieces, Images, Gradients, Weights, Results };
 
 /// A thread's memory for so many numbers, on a cache line; kept, so that a step allocates nothing. What was there is lost where it grows.
 template <typename T, Room Which>

@@ -2,9 +2,11 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <array>
 #include <limits>
 
+#include "hfta/ops/split_product_kernel.h"
 #include "tests/ops/lane_cases.h"
 
 namespace hfta::test {
@@ -88,6 +90,68 @@ TEST_P(ProductTest, VectorsEqualTheLanesAlone) {
   expect_lanes_equal_alone("aten::dot", lanes(), {lane({7}), lane({7})});
   expect_lanes_equal_alone("aten::dot", lanes(), {shared({7}), lane({7})});
   expect_lanes_equal_alone("aten::dot", lanes(), {lane({7}), shared({7})});
+}
+
+/// Sizes around those of tiles, pairs of tiles and stretches, all large enough to be split.
+TEST(ProductRulesTest, SplitProductsEqualTheLanesAlone) {
+  torch::manual_seed(7);
+  constexpr std::int64_t kLanes = 2;
+  const auto expect_split = [](const std::string& name, const std::vector<LaneArgument>& arguments, double scale) {
+    const auto took = expect_lanes_equal_alone(name, kLanes, arguments, "", scale);
+    EXPECT_EQ(std::count(took.begin(), took.end(), "split"), ops::has_split_products());
+  };
+  for (const auto& [n, k, m] : std::vector<std::array<std::int64_t, 3>>{{32, 128, 32}, {33, 65, 70}, {1, 367, 411}, {401, 1, 333}, {403, 333, 1}, {17, 300, 49}, {150, 31, 129}}) {
+    const auto transposed = [](LaneArgument argument) {
+      for (auto& value : argument.of_lane) value = value.toTensor().t();
+      return argument;
+    };
+    const double scale = 10 + static_cast<double>(k) / 5;  // roundings of longer sums
+    const auto bias = random_lanes(kLanes, {m}, torch::kFloat, 0), gate = random_lanes(kLanes, {n, m}, torch::kFloat, 0);
+    for (const auto& right : {transposed(random_lanes(kLanes, {m, k}, torch::kFloat, 0)), random_lanes(kLanes, {k, m}, torch::kFloat, 0, true), random_shared({k, m}, torch::kFloat)})
+      for (const auto& left : {random_shared({n, k}, torch::kFloat), random_lanes(kLanes, {n, k}, torch::kFloat, 0), transposed(random_lanes(kLanes, {k, n}, torch::kFloat, 0))}) {
+        SCOPED_TRACE(testing::Message() << n << ' ' << k << ' ' << m);
+        expect_split("aten::mm", {left, right}, scale);
+        expect_split("hfta::addmm_relu", {bias, left, right, same(1), same(1)}, scale);
+        expect_split("hfta::mm_gated", {left, right, gate}, scale);
+      }
+  }
+}
+
+/// Largest error of a product against one in double, over that of LibTorch's.
+double split_error(const torch::Tensor& left, const torch::Tensor& right) {
+  const auto split = ops::product({left, std::nullopt}, {right, std::nullopt}, 1, ops::ProductLowering::Split);
+  EXPECT_TRUE(split);
+  const auto exact = left.to(torch::kDouble).mm(right.to(torch::kDouble));
+  const auto error = [&](const torch::Tensor& got) { return (got.to(torch::kDouble) - exact).square().mean().sqrt().item<double>(); };
+  return split ? error(split->tensor[0]) / error(left.mm(right)) : 0;
+}
+
+TEST(ProductRulesTest, SplitProductsAreAsExactAsFloats) {
+  if (!ops::has_split_products()) GTEST_SKIP() << "no matrix unit";
+  torch::manual_seed(7);
+  const auto left = torch::randn({64, 200}), right = torch::randn({200, 48});
+  EXPECT_LT(split_error(left, right), 1);
+  EXPECT_LT(split_error(left * torch::logspace(-6, 6, 200), right), 1.5) << "numbers of every size";
+  EXPECT_LT(split_error(left.abs(), right.abs()), 1.5) << "sums that do not cancel";
+  EXPECT_LT(split_error(left * 1e-30, right * 1e20), 1) << "small numbers";
+  EXPECT_LT(split_error(left * 1e30, right * 1e-20), 1) << "large numbers";
+}
+
+TEST(ProductRulesTest, SplitProductsKeepWhatIsNotFiniteInItsLane) {
+  if (!ops::has_split_products()) GTEST_SKIP() << "no matrix unit";
+  constexpr auto kInfinity = std::numeric_limits<float>::infinity(), kMost = std::numeric_limits<float>::max();
+  auto left = torch::randn({4, 70, 64}), right = torch::randn({4, 40, 64});
+  left[1][4][8] = std::numeric_limits<float>::quiet_NaN();
+  right[2][6][8] = kInfinity, right[2].select(1, 8).narrow(0, 7, 3).fill_(1);
+  left[3][69][63] = kMost, right[3].select(1, 63).fill_(0.5);
+  const auto result = ops::product({left, 0}, {right.transpose(1, 2), 0}, 4, ops::ProductLowering::Split);
+  ASSERT_TRUE(result);
+  EXPECT_TRUE(close(result->tensor[0], left[0].mm(right[0].t()), tolerance(torch::kFloat), 20));
+  EXPECT_EQ(result->tensor[1].isnan().sum().item<std::int64_t>(), 40);
+  EXPECT_EQ(result->tensor[2].isinf().sum().item<std::int64_t>(), 70);
+  EXPECT_EQ(result->tensor[2].isfinite().logical_not().sum().item<std::int64_t>(), 70);
+  EXPECT_TRUE(result->tensor[3].isfinite().all().item<bool>());
+  EXPECT_FLOAT_EQ(result->tensor[3][69][0].item<float>(), kMost * 0.5F);
 }
 
 /// Sizes around those of the kernel's vectors, tiles and stretches of the inner axis.

@@ -96,12 +96,11 @@ class Splitter {
   std::int64_t rows_left() const { return tiles_left_ * kSide; }
 
   HFTA_TILES void advance(std::int64_t rows) {
-    for (; rows > 0 && tiles_left_ > 0; --rows) {
-      std::uint16_t* const to = to_ + row_ * kDepth;
-      if (row_ >= filled_) put({}, to);
-      else if (by_rows()) split_row(from_ + row_ * side_.side, to);
-      else split_pair(from_ + 2 * row_ * side_.inner, 2 * row_ + 1 < deep_, to);
-      if (++row_ == kSide) end_tile();
+    while (rows > 0 && tiles_left_ > 0) {
+      const auto now = std::min(rows, kSide - row_);
+      by_rows() ? split_rows(now) : split_pairs(now);
+      row_ += now, rows -= now;
+      if (row_ == kSide) end_tile();
     }
   }
   void finish() { advance(rows_left()); }
@@ -142,15 +141,36 @@ class Splitter {
     }
   }
 
-  /// A row of a tile from numbers that are neighbours along the inner axis.
-  HFTA_TILES_INLINE void split_row(const float* from, std::uint16_t* to) {
-    _mm_prefetch(reinterpret_cast<const char*>(from + 3 * kDepth), _MM_HINT_T0);
-    _mm_prefetch(reinterpret_cast<const char*>(from + 3 * kDepth + 16), _MM_HINT_T0);
-    put(split<false>(_mm512_maskz_loadu_ps(low_, from), _mm512_maskz_loadu_ps(high_, from + 16), check_), to);
+  /// Rows of a tile from numbers that are neighbours along the inner axis.
+  HFTA_TILES_INLINE void split_rows(std::int64_t count) {
+    const auto stride = side_.side;
+    const float* from = from_ + row_ * stride;
+    std::uint16_t* to = to_ + row_ * kDepth;
+    const auto *const end = to + count * kDepth, *const filled = std::min<const std::uint16_t*>(end, to + std::max<std::int64_t>(filled_ - row_, 0) * kDepth);
+    const auto low = low_, high = high_;
+    __m512 check = check_;
+    for (; to < filled; from += stride, to += kDepth) {
+      _mm_prefetch(reinterpret_cast<const char*>(from + 3 * kDepth), _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(from + 3 * kDepth + 16), _MM_HINT_T0);
+      put(split<false>(_mm512_maskz_loadu_ps(low, from), _mm512_maskz_loadu_ps(high, from + 16), check), to);
+    }
+    for (; to < end; to += kDepth) put({}, to);
+    check_ = check;
   }
-  /// A row of pairs from two rows of neighbours along the side.
-  HFTA_TILES_INLINE void split_pair(const float* from, bool is_pair, std::uint16_t* to) {
-    put(split<true>(_mm512_maskz_loadu_ps(low_, from), is_pair ? _mm512_maskz_loadu_ps(low_, from + side_.inner) : _mm512_setzero_ps(), check_), to);
+
+  /// Rows of pairs, each from two rows of neighbours along the side.
+  HFTA_TILES_INLINE void split_pairs(std::int64_t count) {
+    const auto inner = side_.inner;
+    const float* from = from_ + 2 * row_ * inner;
+    std::uint16_t* to = to_ + row_ * kDepth;
+    const auto *const end = to + count * kDepth, *const filled = std::min<const std::uint16_t*>(end, to + std::max<std::int64_t>(filled_ - row_, 0) * kDepth);
+    const auto *const paired = deep_ % 2 == 0 ? filled : std::min<const std::uint16_t*>(filled, to_ + deep_ / 2 * kDepth);
+    const auto wide = low_;
+    __m512 check = check_;
+    for (; to < paired; from += 2 * inner, to += kDepth) put(split<true>(_mm512_maskz_loadu_ps(wide, from), _mm512_maskz_loadu_ps(wide, from + inner), check), to);
+    for (; to < filled; to += kDepth) put(split<true>(_mm512_maskz_loadu_ps(wide, from), _mm512_setzero_ps(), check), to);
+    for (; to < end; to += kDepth) put({}, to);
+    check_ = check;
   }
 
   const Side& side_;

@@ -1,4 +1,3 @@
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <torch/library.h>
 
@@ -7,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "hfta/base/parallel.h"
 #include "hfta/ops/vector_sums.h"
 
 // Batch norm of all lanes on `[lanes, N, C, S]`, all passes over a channel back to back while it is in cache. Two layouts: planes (S
@@ -222,7 +222,7 @@ struct BatchNormGradientJob {
 
 template <typename Job>
 void over_lanes(std::int64_t lanes, const Job& job) {
-  at::parallel_for(0, lanes, 1, [&](std::int64_t first, std::int64_t last) {
+  base::parallel_for(0, lanes, 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t lane = first; lane < last; ++lane) job.run(lane);
   });
 }

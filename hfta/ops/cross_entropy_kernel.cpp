@@ -1,4 +1,3 @@
-#include <ATen/Parallel.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -8,6 +7,7 @@
 #include <optional>
 #include <tuple>
 
+#include "hfta/base/parallel.h"
 #include "hfta/ops/lane_tensor.h"
 #include "hfta/ops/turned_rows.h"
 #include "hfta/ops/vector_math.h"
@@ -114,7 +114,7 @@ Outputs cross_entropy_out(const Tensor& given, const Tensor& target, const std::
   const auto of_classes = weight && weight->defined() ? std::optional(weight->contiguous()) : std::nullopt;
   const auto run = [&]<typename T>(T) {
     T *losses = loss.mutable_data_ptr<T>(), *totals = total_weight.mutable_data_ptr<T>();
-    at::parallel_for(0, lanes, std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(1, samples * classes)), [&](std::int64_t first, std::int64_t last) {
+    base::parallel_for(0, lanes, std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(1, samples * classes)), [&](std::int64_t first, std::int64_t last) {
       for (auto lane = first; lane < last; ++lane) {
         const auto [own, total] = cross_entropy_of({lane_data<T>(logits, 2, lane), lane_data<std::int64_t>(target, 1, lane), target.stride(-1),
                                                     of_classes ? lane_data<T>(*of_classes, 1, lane) : nullptr, samples, classes, ignore_index,

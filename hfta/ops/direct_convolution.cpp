@@ -1,6 +1,5 @@
 #include "hfta/ops/direct_convolution.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
@@ -8,6 +7,7 @@
 #include <tuple>
 
 #include "hfta/base/error.h"
+#include "hfta/base/parallel.h"
 #include "hfta/ops/direct_convolution_kernel.h"
 #include "hfta/ops/image_stacks.h"
 
@@ -20,7 +20,7 @@ constexpr std::int64_t kProductsPerThread = 1 << 20;
 /// Runs `work(lane, first image, images)` for all images of all lanes, on several threads where there is enough to do.
 template <typename Work>
 void each_part(std::int64_t lanes, std::int64_t images, std::int64_t products_per_image, const Work& work) {
-  at::parallel_for(0, lanes * images, std::max<std::int64_t>(1, kProductsPerThread / std::max<std::int64_t>(products_per_image, 1)),
+  base::parallel_for(0, lanes * images, std::max<std::int64_t>(1, kProductsPerThread / std::max<std::int64_t>(products_per_image, 1)),
                    [&](std::int64_t begin, std::int64_t end) {
                      while (begin < end) {
                        const auto lane = begin / images, first = begin % images, count = std::min(images - first, end - begin);
@@ -91,7 +91,7 @@ at::Tensor input_gradient(const at::Tensor& grad_output, const at::Tensor& weigh
 template <typename T>
 void run_weight_gradient(const at::Tensor& grad_output, const at::Tensor& input, const DirectShape& s, const at::Tensor& weight, const at::Tensor& bias) {
   const Images images{input}, gradients{grad_output};
-  at::parallel_for(0, weight.size(0), 1, [&](std::int64_t begin, std::int64_t end) {
+  base::parallel_for(0, weight.size(0), 1, [&](std::int64_t begin, std::int64_t end) {
     for (auto lane = begin; lane < end; ++lane)
       direct_weight_gradient(gradients.of<T>(lane), images.of<T>(lane), weight.mutable_data_ptr<T>() + lane * weight.stride(0),
                              bias.mutable_data_ptr<T>() + lane * s.outputs, images.size(0), s);

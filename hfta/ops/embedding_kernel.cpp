@@ -1,10 +1,11 @@
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
 #include <cstring>
 #include <vector>
+
+#include "hfta/base/parallel.h"
 
 namespace hfta::ops {
 namespace {
@@ -34,7 +35,7 @@ Tensor& embedding_out(const Tensor& table, const Tensor& indices, Tensor& out) {
   const auto item = static_cast<std::int64_t>(table.element_size());
   const auto* from = static_cast<const char*>(table.const_data_ptr());
   auto* to = static_cast<char*>(out.mutable_data_ptr());
-  at::parallel_for(0, lanes, 1, [&](std::int64_t first, std::int64_t last) {
+  base::parallel_for(0, lanes, 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t lane = first; lane < last; ++lane)
       each_index(indices, lane, [&](std::int64_t n, std::int64_t index) {
         const auto place = lane * table.stride(0) + checked_row(index, rows) * table.stride(1);
@@ -55,7 +56,7 @@ void backward(const Tensor& gradient, const Tensor& indices, std::int64_t paddin
   out.zero_();
   auto* to = out.mutable_data_ptr<T>();
   const auto* from = gradient.const_data_ptr<T>();
-  at::parallel_for(0, lanes, 1, [&](std::int64_t first, std::int64_t last) {
+  base::parallel_for(0, lanes, 1, [&](std::int64_t first, std::int64_t last) {
     std::vector<std::int64_t> counts;
     for (std::int64_t lane = first; lane < last; ++lane) {
       if (by_frequency) {

@@ -1,4 +1,3 @@
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
@@ -7,6 +6,7 @@
 #include <optional>
 #include <tuple>
 
+#include "hfta/base/parallel.h"
 #include "hfta/ops/vector_sums.h"
 
 // Rows of N values with weights that change from lane to lane. Inputs are `[lanes, A, B, N]` with any strides but the last, which is 1:
@@ -99,7 +99,7 @@ template <typename T>
 void forward(const Tensor& input, const Optional& weight, const Optional& bias, at::ArrayRef<double> eps, Tensor& output, Tensor& mean, Tensor& inverse_std) {
   const RowShape shape(input);
   auto *y = output.mutable_data_ptr<T>(), *m = mean.mutable_data_ptr<T>(), *d = inverse_std.mutable_data_ptr<T>();
-  at::parallel_for(0, shape.lanes, 1, [&](std::int64_t first, std::int64_t last) {
+  base::parallel_for(0, shape.lanes, 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t lane = first; lane < last; ++lane)
       each_row(shape, lane, [&](std::int64_t a, std::int64_t b, std::int64_t index) {
         const T* x = row<T>(input, lane, a, b);
@@ -118,7 +118,7 @@ void backward(const Tensor& gradient, const Tensor& input, const Tensor& mean, c
   if (dweight.defined()) dweight.zero_();
   if (dbias.defined()) dbias.zero_();
   auto *w_out = dweight.defined() ? dweight.mutable_data_ptr<T>() : nullptr, *b_out = dbias.defined() ? dbias.mutable_data_ptr<T>() : nullptr;
-  at::parallel_for(0, shape.lanes, 1, [&](std::int64_t first, std::int64_t last) {
+  base::parallel_for(0, shape.lanes, 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t lane = first; lane < last; ++lane)
       each_row(shape, lane, [&](std::int64_t a, std::int64_t b, std::int64_t index) {
         const T *dy = row<T>(gradient, lane, a, b), *x = row<T>(input, lane, a, b);

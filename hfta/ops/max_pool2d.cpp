@@ -1,6 +1,5 @@
 #include "hfta/ops/max_pool2d.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/native/Pool.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/max_pool2d_with_indices.h>
@@ -12,6 +11,7 @@
 #include <tuple>
 
 #include "hfta/base/error.h"
+#include "hfta/base/parallel.h"
 #include "hfta/ops/max_pool2d_kernel.h"
 
 namespace hfta::ops {
@@ -63,7 +63,7 @@ void run_forward(const at::Tensor& input, const at::Tensor& output, const at::Te
   const auto* const from = input.const_data_ptr<T>();
   auto* const to = output.mutable_data_ptr<T>();
   auto* const positions = indices.mutable_data_ptr<std::int64_t>();
-  at::parallel_for(0, planes, std::max<std::int64_t>(1, kOutputsPerThread / out_size), [&](std::int64_t begin, std::int64_t end) {
+  base::parallel_for(0, planes, std::max<std::int64_t>(1, kOutputsPerThread / out_size), [&](std::int64_t begin, std::int64_t end) {
     max_pool2d_planes(from + begin * size, to + begin * out_size, positions + begin * out_size, end - begin, (planes - begin) * size, shape);
   });
 }
@@ -74,7 +74,7 @@ void run_backward(const at::Tensor& grad_output, const at::Tensor& indices, cons
   const auto* const from = grad_output.const_data_ptr<T>();
   const auto* const positions = indices.const_data_ptr<std::int64_t>();
   auto* const to = grad_input.mutable_data_ptr<T>();
-  at::parallel_for(0, grad_input.numel() / size, std::max<std::int64_t>(1, kOutputsPerThread / out_size), [&](std::int64_t begin, std::int64_t end) {
+  base::parallel_for(0, grad_input.numel() / size, std::max<std::int64_t>(1, kOutputsPerThread / out_size), [&](std::int64_t begin, std::int64_t end) {
     max_pool2d_planes_backward(from + begin * out_size, positions + begin * out_size, to + begin * size, end - begin, shape);
   });
 }

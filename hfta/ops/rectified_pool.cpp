@@ -1,6 +1,5 @@
 #include "hfta/ops/rectified_pool.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "hfta/base/error.h"
+#include "hfta/base/parallel.h"
 #include "hfta/ops/arguments.h"
 #include "hfta/ops/rectified_pool_kernel.h"
 #include "hfta/ops/register.h"
@@ -32,7 +32,7 @@ std::vector<std::int64_t> with_last(at::IntArrayRef sizes, std::int64_t height, 
 template <typename Work>
 void each_part(const at::Tensor& images, const RectifiedPoolShape& shape, const Work& work) {
   const auto outputs = std::max<std::int64_t>(1, shape.out_height() * shape.out_width());
-  at::parallel_for(0, images.numel() / (shape.height * shape.width), std::max<std::int64_t>(1, kOutputsPerThread / outputs),
+  base::parallel_for(0, images.numel() / (shape.height * shape.width), std::max<std::int64_t>(1, kOutputsPerThread / outputs),
                    [&](std::int64_t begin, std::int64_t end) { images.scalar_type() == at::kFloat ? work(begin, end - begin, float()) : work(begin, end - begin, double()); });
 }
 

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "hfta/base/error.h"
+#include "hfta/base/parallel.h"
 #include "hfta/ops/image_stacks.h"
 #include "hfta/ops/sample_convolution_kernel.h"
 
@@ -58,7 +59,7 @@ std::tuple<Tensor&, Tensor&> forward_out(const Tensor& input, const Tensor& weig
   check_result(out, call.result_sizes());
   check_result(which, which_sizes(call, pooled));
   const auto blocks = blocks_of(call.images);
-  at::parallel_for(0, call.lanes * blocks, 1, [&](std::int64_t begin, std::int64_t end) {
+  base::parallel_for(0, call.lanes * blocks, 1, [&](std::int64_t begin, std::int64_t end) {
     for (auto i = begin; i < end; ++i) {
       const auto lane = i / blocks, first = i % blocks * kSamples;
       auto* const places = row_to<std::uint8_t>(which, lane);
@@ -89,7 +90,7 @@ void lane_backward(const Call& call, const LaneGradients& lane) {
   const auto blocks = blocks_of(call.images), size = call.convolution.sums_floats();
   const auto parts = at::in_parallel_region() ? 1 : std::min<std::int64_t>(blocks, at::get_num_threads());
   const auto sums = at::zeros({lane.grad_weight ? parts : 0, size}, at::kFloat);
-  at::parallel_for(0, parts, 1, [&](std::int64_t begin, std::int64_t end) {
+  base::parallel_for(0, parts, 1, [&](std::int64_t begin, std::int64_t end) {
     for (auto part = begin; part < end; ++part)
       for (auto first = part * blocks / parts * kSamples; first < (part + 1) * blocks / parts * kSamples; first += kSamples) {
         const auto results = first * call.result_numbers(), numbers = first * call.image_numbers();
@@ -117,7 +118,7 @@ std::tuple<Tensor&, Tensor&, Tensor&> backward_out(const Tensor& grad_output, co
   if (call.lanes == 1) {
     work(0);
   } else {
-    at::parallel_for(0, call.lanes, 1, [&](std::int64_t begin, std::int64_t end) {
+    base::parallel_for(0, call.lanes, 1, [&](std::int64_t begin, std::int64_t end) {
       for (auto lane = begin; lane < end; ++lane) work(lane);
     });
   }

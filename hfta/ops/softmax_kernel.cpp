@@ -1,4 +1,3 @@
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
@@ -6,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "hfta/base/parallel.h"
 #include "hfta/ops/softmax.h"
 #include "hfta/ops/turned_rows.h"
 #include "hfta/ops/vector_math.h"
@@ -90,7 +90,7 @@ template <typename Visit>
 void over_rows(const Tensor& tensor, Visit visit) {
   const auto classes = tensor.size(-1), rows = tensor.numel() / classes;
   TORCH_CHECK(classes <= kMostClasses, "hfta::softmax: expected at most ", kMostClasses, " classes, got ", classes);
-  at::parallel_for(0, rows, std::max<std::int64_t>(1, 16384 / classes), [&](std::int64_t first, std::int64_t last) { visit(first, last - first, classes); });
+  base::parallel_for(0, rows, std::max<std::int64_t>(1, 16384 / classes), [&](std::int64_t first, std::int64_t last) { visit(first, last - first, classes); });
 }
 
 template <SoftmaxKind kind>

@@ -6,6 +6,7 @@
 #include <torch/library.h>
 
 #include "hfta/base/error.h"
+#include "hfta/base/parallel.h"
 #include "hfta/ops/image_stacks.h"
 #include "hfta/ops/winograd_kernel.h"
 
@@ -24,7 +25,7 @@ at::Tensor floats(std::int64_t count) { return at::empty({count}, at::kFloat); }
 void convolve_few(const Winograd& winograd, const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias, bool turned,
                   const at::Tensor& out) {
   const Images images{input};
-  at::parallel_for(0, weight.size(0), 1, [&](std::int64_t begin, std::int64_t end) {
+  base::parallel_for(0, weight.size(0), 1, [&](std::int64_t begin, std::int64_t end) {
     const auto scratch = floats(winograd.scratch_floats()), panel = floats(winograd.panel_floats());
     for (auto lane = begin; lane < end; ++lane)
       winograd.convolve_few(images.of<float>(lane), row_of<float>(weight, lane), turned, bias ? row_of<float>(*bias, lane) : nullptr,
@@ -41,10 +42,10 @@ void convolve(const at::Tensor& input, const at::Tensor& weight, const std::opti
   if (winograd.are_few(count) && (at::in_parallel_region() || lanes >= at::get_num_threads())) return convolve_few(winograd, input, weight, bias, turned, out);
   const auto transformed = floats(lanes * size);
   auto* const weights = transformed.mutable_data_ptr<float>();
-  at::parallel_for(0, lanes, 1, [&](std::int64_t begin, std::int64_t end) {
+  base::parallel_for(0, lanes, 1, [&](std::int64_t begin, std::int64_t end) {
     for (auto lane = begin; lane < end; ++lane) winograd.transform_weights(row_of<float>(weight, lane), turned, weights + lane * size);
   });
-  at::parallel_for(0, lanes * rows, rows_per_thread(winograd), [&](std::int64_t begin, std::int64_t end) {
+  base::parallel_for(0, lanes * rows, rows_per_thread(winograd), [&](std::int64_t begin, std::int64_t end) {
     const auto scratch = floats(winograd.scratch_floats());
     while (begin < end) {
       const auto lane = begin / rows, first = begin % rows, part = std::min(rows - first, end - begin);
@@ -60,7 +61,7 @@ void weight_gradient_of(const float* gradients, const float* images, float* weig
   const auto rows = count * winograd.tile_rows(), size = winograd.sum_floats();
   const auto parts = std::clamp<std::int64_t>(rows / rows_per_thread(winograd), 1, at::in_parallel_region() ? 1 : at::get_num_threads());
   const auto sums = at::zeros({parts, size}, at::kFloat);
-  at::parallel_for(0, parts, 1, [&](std::int64_t begin, std::int64_t end) {
+  base::parallel_for(0, parts, 1, [&](std::int64_t begin, std::int64_t end) {
     const auto scratch = floats(winograd.gradient_scratch_floats());
     for (auto part = begin; part < end; ++part)
       winograd.add_gradients(gradients, images, sums.mutable_data_ptr<float>() + part * size, count, part * rows / parts, (part + 1) * rows / parts,
@@ -126,7 +127,7 @@ std::tuple<at::Tensor&, at::Tensor&> weight_gradient_out(const at::Tensor& grad_
   if (weight.size(0) == 1) {
     lane_gradient(0);
   } else {
-    at::parallel_for(0, weight.size(0), 1, [&](std::int64_t begin, std::int64_t end) {
+    base::parallel_for(0, weight.size(0), 1, [&](std::int64_t begin, std::int64_t end) {
       for (auto lane = begin; lane < end; ++lane) lane_gradient(lane);
     });
   }

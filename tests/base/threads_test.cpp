@@ -6,8 +6,12 @@
 
 #include <atomic>
 #include <filesystem>
+#include <mutex>
+#include <set>
+#include <thread>
 
 #include "hfta/base/error.h"
+#include "hfta/base/parallel.h"
 
 namespace {
 
@@ -62,6 +66,63 @@ TEST(WorkersTest, OpenMPThreadsOfTheCallerEndBeforeWorkersStart) {
   EXPECT_EQ(now, without);
   run_in_parallel();
   EXPECT_EQ(numbers.sum().item<float>(), 2 << 20);
+}
+
+#if defined(__GNUC__) && !defined(__clang__)
+
+/// The threads that ran parts of a range of 64, each index once; their number.
+std::size_t threads_of_range(std::int64_t grain = 1) {
+  std::mutex mutex;
+  std::set<std::thread::id> threads;
+  std::vector<int> seen(64);
+  hfta::base::parallel_for(0, 64, grain, [&](std::int64_t first, std::int64_t last) {
+    for (auto i = first; i < last; ++i) ++seen[i];
+    const std::lock_guard lock(mutex);
+    threads.insert(std::this_thread::get_id());
+  });
+  EXPECT_EQ(seen, std::vector<int>(64, 1));
+  return threads.size();
+}
+
+TEST(ParallelForTest, RunsOnTheCallersIntraOpThreads) {
+  for (const int threads : {1, 2, 3}) {
+    const IntraOpThreads scope(threads);
+    EXPECT_EQ(threads_of_range(), static_cast<std::size_t>(threads));
+    EXPECT_EQ(threads_of_range(64), 1U) << "too little for two";
+  }
+}
+
+TEST(ParallelForTest, WorkersOfOneThreadStartNone) {
+  for (const int threads : {1, 2}) {
+    Workers workers(2, threads);
+    workers.each([](std::int64_t) {});
+    const auto before = threads_of_process();
+    std::atomic<std::size_t> wrong{0};
+    workers.each([&](std::int64_t) { wrong += threads_of_range() != static_cast<std::size_t>(threads); });
+    EXPECT_EQ(wrong, 0U);
+    EXPECT_TRUE(threads > 1 || threads_of_process() == before);
+  }
+}
+
+TEST(ParallelForTest, PartsInsidePartsRunWhereTheyAre) {
+  const IntraOpThreads two(2);
+  std::atomic<int> elsewhere{0};
+  hfta::base::parallel_for(0, 2, 1, [&](std::int64_t, std::int64_t) {
+    const auto here = std::this_thread::get_id();
+    hfta::base::parallel_for(0, 64, 1, [&](std::int64_t, std::int64_t) { elsewhere += std::this_thread::get_id() != here; });
+  });
+  EXPECT_EQ(elsewhere, 0);
+}
+
+#endif
+
+TEST(ParallelForTest, AnErrorOfAPartReachesTheCaller) {
+  const IntraOpThreads two(2);
+  for (const std::int64_t bad : {0, 63})
+    EXPECT_THROW(hfta::base::parallel_for(0, 64, 1, [&](std::int64_t first, std::int64_t last) {
+                   if (first <= bad && bad < last) throw hfta::InvalidArgument("part");
+                 }),
+                 hfta::InvalidArgument);
 }
 
 TEST(WorkersTest, ErrorsOfAllWorkersAreTold) {

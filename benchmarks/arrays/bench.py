@@ -57,7 +57,7 @@ def run_table(options: argparse.Namespace, facts: dict) -> Iterator[dict]:
         result = driver.run_undisturbed(row, driver.requests(row, options), options)
         peak, stream = (max(pair) for pair in zip(before, rates(row, options), strict=True))
         facts["peak_gflops"] = max(facts["peak_gflops"], peak)
-        result |= report.rooflines(row, options.optimizer, facts["peak_gflops"], stream)
+        result |= report.rooflines(row, options.optimizer, facts, stream)
         print(report.row_lines(result), flush=True)
         yield result
 
@@ -129,7 +129,7 @@ def file_of(kind: str, options: argparse.Namespace) -> Path:
 def with_rooflines(rows: list[dict]) -> list[dict]:
     """Rows of a table with the roofline as it is computed now, from the rates that were measured with them."""
     workloads = {row.name: row for row in ROWS}
-    return [r | report.rooflines(workloads[r["row"]], r["optimizer"], r["machine"]["peak_gflops"], r["roofline"]["stream_gbytes"]) if r["row"] in workloads and "roofline" in r else r for r in rows]
+    return [r | report.rooflines(workloads[r["row"]], r["optimizer"], r["machine"], r["roofline"]["stream_gbytes"]) if r["row"] in workloads and "roofline" in r else r for r in rows]
 
 
 def print_tables(options: argparse.Namespace) -> None:

@@ -21,7 +21,7 @@ def describe(device: str = "cpu") -> dict:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor())
     facts = {"processor": model, "cores": cores(), "system": platform.platform(), "python": platform.python_version(), "torch": torch.__version__}
-    facts |= {"caches": cache_bytes(), "device": device}
+    facts |= {"caches": cache_bytes(), "device": device, "matrix_unit": device == "cpu" and "amx_bf16" in Path("/proc/cpuinfo").read_text()}
     return facts | ({"gpu": torch.cuda.get_device_name(device)} if device.startswith("cuda") else {})
 
 

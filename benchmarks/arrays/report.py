@@ -51,24 +51,31 @@ def ratios(result: dict, column: str, ours: str = "hfta") -> list[float]:
 # root and division at the least they can be, one each.
 UPDATE_INSTRUCTIONS = {"adam": 9, "sgd": 2}
 
+# Float products by a matrix unit (Intel AMX) over those by vectors: 16 times as many multiply-adds a cycle (Intel's optimization manual),
+# of bfloat16, and six of them for one of floats.
+MATRIX_UNIT = 16 / 6
+
 
 def state_bytes(row: Workload, optimizer: str) -> int:
     """Weights and optimizer state of all lanes."""
     return row.parameters() * 4 * (3 if optimizer == "adam" else 2)
 
 
-def roofline(row: Workload, optimizer: str, peak_gflops: float, stream_gbytes: float, together: int = 1) -> dict:
+def roofline(row: Workload, optimizer: str, facts: dict, stream_gbytes: float, together: int = 1) -> dict:
     """The least time of a step, which no program on this machine can beat: its arithmetic at the rate of large products, or its stream at
     the rate measured for a working set of its size, whichever is longer, since they can overlap. Arithmetic is that of the products, and
-    of the update, whose every instruction takes the place of a product's multiply-add. The stream is weights and optimizer state read and
-    written once in a step (once in `together` steps, where a group's state stays in cache for so many)."""
-    products_ms = row.flops() / peak_gflops / 1e6
+    of the update, whose every instruction takes the place of a product's multiply-add, or overlaps with products where a matrix unit
+    makes those. The stream is weights and optimizer state read and written once in a step (once in `together` steps, where a group's
+    state stays in cache for so many). `facts`: the machine's `peak_gflops` and whether it has a `matrix_unit`."""
+    peak_gflops, has_unit = facts["peak_gflops"], facts.get("matrix_unit", False)
     update_ms = 2 * UPDATE_INSTRUCTIONS[optimizer] * row.parameters() / peak_gflops / 1e6
+    products_ms = row.flops() / (peak_gflops * (MATRIX_UNIT if has_unit else 1)) / 1e6
+    arithmetic_ms = max(products_ms, update_ms) if has_unit else products_ms + update_ms
     moved = 2 * state_bytes(row, optimizer) / together
     stream_ms = moved / (stream_gbytes * 1e9) * 1e3
     return {
-        "ms": max(products_ms + update_ms, stream_ms),
-        "limit": "arithmetic" if products_ms + update_ms >= stream_ms else "stream",
+        "ms": max(arithmetic_ms, stream_ms),
+        "limit": "arithmetic" if arithmetic_ms >= stream_ms else "stream",
         "products_ms": products_ms,
         "update_ms": update_ms,
         "stream_ms": stream_ms,
@@ -78,9 +85,9 @@ def roofline(row: Workload, optimizer: str, peak_gflops: float, stream_gbytes: f
     }
 
 
-def rooflines(row: Workload, optimizer: str, peak_gflops: float, stream_gbytes: float) -> dict:
+def rooflines(row: Workload, optimizer: str, facts: dict, stream_gbytes: float) -> dict:
     """Of steps one by one, and of several in a call."""
-    one, together = (roofline(row, optimizer, peak_gflops, stream_gbytes, steps) for steps in (1, TOGETHER))
+    one, together = (roofline(row, optimizer, facts, stream_gbytes, steps) for steps in (1, TOGETHER))
     return {"roofline": one, "roofline_together": together}
 
 

@@ -65,19 +65,24 @@ class RooflineTest(unittest.TestCase):
     row = Workload("mlp-784-128", 32, 32)
 
     def test_arithmetic_binds_where_the_stream_is_fast(self):
-        roof = report.roofline(self.row, "adam", 100, stream_gbytes=1e6)
+        roof = report.roofline(self.row, "adam", {"peak_gflops": 100}, stream_gbytes=1e6)
         self.assertEqual(roof["limit"], "arithmetic")
         self.assertAlmostEqual(roof["products_ms"], self.row.flops() / 100e9 * 1e3)
         self.assertAlmostEqual(roof["ms"], (self.row.flops() + 2 * 9 * self.row.parameters()) / 100e9 * 1e3)
 
+    def test_a_matrix_unit_makes_products_beside_the_update(self):
+        roof = report.roofline(self.row, "adam", {"peak_gflops": 100, "matrix_unit": True}, stream_gbytes=1e6)
+        self.assertAlmostEqual(roof["products_ms"], self.row.flops() / (100e9 * 16 / 6) * 1e3)
+        self.assertAlmostEqual(roof["ms"], max(roof["products_ms"], roof["update_ms"]))
+
     def test_weights_and_moments_are_read_and_written_once(self):
-        roof = report.roofline(self.row, "adam", 100, stream_gbytes=1)
+        roof = report.roofline(self.row, "adam", {"peak_gflops": 100}, stream_gbytes=1)
         self.assertEqual(roof["limit"], "stream")
         self.assertEqual(roof["moved_bytes"], 2 * 3 * 4 * self.row.parameters())
-        self.assertEqual(report.roofline(self.row, "sgd", 100, 1)["moved_bytes"], 2 * 2 * 4 * self.row.parameters())
+        self.assertEqual(report.roofline(self.row, "sgd", {"peak_gflops": 100}, 1)["moved_bytes"], 2 * 2 * 4 * self.row.parameters())
 
     def test_steps_together_stream_once(self):
-        one, eight = (report.roofline(self.row, "adam", 100, 1, together) for together in (1, 8))
+        one, eight = (report.roofline(self.row, "adam", {"peak_gflops": 100}, 1, together) for together in (1, 8))
         self.assertAlmostEqual(one["stream_ms"], 8 * eight["stream_ms"])
 
     def test_flops_of_a_linear_model_are_those_of_its_products(self):

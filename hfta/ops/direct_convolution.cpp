@@ -21,13 +21,13 @@ constexpr std::int64_t kProductsPerThread = 1 << 20;
 template <typename Work>
 void each_part(std::int64_t lanes, std::int64_t images, std::int64_t products_per_image, const Work& work) {
   base::parallel_for(0, lanes * images, std::max<std::int64_t>(1, kProductsPerThread / std::max<std::int64_t>(products_per_image, 1)),
-                   [&](std::int64_t begin, std::int64_t end) {
-                     while (begin < end) {
-                       const auto lane = begin / images, first = begin % images, count = std::min(images - first, end - begin);
-                       work(lane, first, count);
-                       begin += count;
-                     }
-                   });
+                     [&](std::int64_t begin, std::int64_t end) {
+                       while (begin < end) {
+                         const auto lane = begin / images, first = begin % images, count = std::min(images - first, end - begin);
+                         work(lane, first, count);
+                         begin += count;
+                       }
+                     });
 }
 
 std::int64_t products(const DirectShape& s) { return s.out_height() * s.out_width() * s.outputs * s.channels * s.kernel[0] * s.kernel[1]; }

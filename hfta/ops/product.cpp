@@ -141,7 +141,7 @@ std::optional<LaneTensor> product(const LaneTensor& left, const LaneTensor& righ
   const auto dim = left.lane_dim();
   if ((dim != 2 && dim != 3) || right.lane_dim() != dim) return std::nullopt;
   if (addend && addend->tensor.lane_dim() > dim) return std::nullopt;
-  if (lowering == ProductLowering::Unpacked || lowering == ProductLowering::Split) {
+  if (is_our_kernel(lowering)) {
     const auto arguments = lane_product(left, right, addend, activation, lanes);
     if (!arguments) return std::nullopt;
     return lowering == ProductLowering::Split ? split_product(*arguments) : unpacked_product(*arguments);

@@ -26,6 +26,8 @@ inline constexpr std::array kProductLowerings{ProductLowering::Wide, ProductLowe
                                               ProductLowering::Looped, ProductLowering::Unpacked, ProductLowering::Split};
 
 std::string_view name_of(ProductLowering lowering);
+/// Whether it is a kernel of ours (`lane_product.h`), of the CPU alone.
+constexpr bool is_our_kernel(ProductLowering lowering) { return lowering == ProductLowering::Unpacked || lowering == ProductLowering::Split; }
 
 /// What is added to a product: `beta * tensor + alpha * product`; `tensor` broadcasts to the lane's result.
 struct ProductAddend {

@@ -104,7 +104,7 @@ void add_product_rules(std::string_view name, std::size_t arity, ProductRule rul
                                  const Arguments arguments(context, values);
                                  if (arguments.size() != arity || arguments.any_differs()) return std::nullopt;
                                  return rule(arguments, context.lanes, lowering);
-                               }, lowering == ProductLowering::Unpacked || lowering == ProductLowering::Split});
+                               }, is_our_kernel(lowering)});
   }
   add_rules(std::move(rules));
 }

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "hfta/ops/thread_room.h"
+
 namespace hfta::ops {
 
 /// A matrix in memory: element `(i, j)` lies at `data[i * row + j * column]`.
@@ -26,6 +28,15 @@ std::int64_t padded_rows(std::int64_t rows, const double*);
 void turn_left(const Matrix<float>& left, const ProductShape& shape, float* turned);
 void turn_left(const Matrix<double>& left, const ProductShape& shape, double* turned);
 /// @}
+
+/// The left factor turned into the thread's room for it; null where it is not wanted.
+template <typename T>
+const T* turned_in_room(const Matrix<T>& left, const Matrix<T>& right, const ProductShape& shape) {
+  if (!wants_turned_left(right, shape)) return nullptr;
+  T* const turned = thread_room<T, Room::TurnedFactor>(shape.inner * padded_rows(shape.rows, static_cast<const T*>(nullptr)));
+  turn_left(left, shape, turned);
+  return turned;
+}
 
 /// What a product's sums begin with and what becomes of them.
 template <typename T>

@@ -1,4 +1,5 @@
 #include "hfta/base/threads.h"
+#include "hfta/ops/split_product_kernel.h"
 #include "tests/ops/lane_cases.h"
 
 // Kernels of this library on several threads: the bits of one thread, except sums over images, of which each thread has its own.
@@ -33,6 +34,10 @@ std::vector<Kernel> kernels() {
       {"WinogradFewImages", "hfta::winograd", [=](auto n) { return Stack{image(64).narrow(0, 0, 2), torch::randn({n, 80, 64, 3, 3}), none, one}; }},
       {"WinogradInput", "hfta::winograd_input", [=](auto n) { return Stack{images(n, 7), weights(n), one, size}; }},
       {"WinogradWeight", "hfta::winograd_weight", [=](auto n) { return Stack{images(n, 7), images(n, 5), one}; }, true},
+      {"Product", "hfta::unpacked_product", [=](auto n) { return Stack{torch::randn({67, 130}), torch::randn({n, 130, 140}), torch::randn({n, 140}), none, true, n}; }},
+      {"ProductOfLanes", "hfta::unpacked_product", [=](auto n) { return Stack{torch::randn({n, 67, 130}), torch::randn({n, 130, 140}), none, none, false, n}; }},
+      {"SplitProduct", "hfta::split_product", [=](auto n) { return Stack{torch::randn({67, 130}), torch::randn({n, 130, 140}), torch::randn({n, 140}), none, true, n}; }},
+      {"SplitProductOfLanes", "hfta::split_product", [=](auto n) { return Stack{torch::randn({n, 67, 130}), torch::randn({n, 130, 140}), none, none, false, n}; }},
       {"MaxPool", "hfta::max_pool2d_with_indices", [=](auto n) { return Stack{images(n, 5).flatten(0, 1), Sizes{3, 3}, Sizes{2, 2}, Sizes{1, 1}, Sizes{1, 1}, false}; }},
       {"RectifiedPool", "hfta::rectified_max_pool2d", [=](auto n) { return Stack{images(n, 15)}; }},
       {"RectifiedPoolBackward", "hfta::rectified_max_pool2d_backward",
@@ -55,6 +60,7 @@ class ParallelKernelTest : public ::testing::TestWithParam<Kernel> {
 };
 
 TEST_P(ParallelKernelTest, HasTheBitsOfOneThread) {
+  if (GetParam().op == "hfta::split_product" && !ops::has_split_products()) GTEST_SKIP() << "no matrix unit";  // asks for it too
   const torch::NoGradGuard no_grad;
   torch::manual_seed(5);
   for (const std::int64_t lanes : {1, 2, 5}) {

@@ -121,9 +121,10 @@ KINDS = {
 }
 
 
-def file_of(kind: str, options: argparse.Namespace) -> Path:
+def file_of(kind: str, options: argparse.Namespace, processor: str) -> Path:
+    """Times of different processors tell different things: each has a folder."""
     device = "" if options.device == "cpu" else "_" + options.device.replace(":", "")
-    return options.out or FOLDER / f"{KINDS[kind][1]}_{options.optimizer}{device}.json"
+    return options.out or FOLDER / results.folder_of(processor) / f"{KINDS[kind][1]}_{options.optimizer}{device}.json"
 
 
 def with_rooflines(rows: list[dict]) -> list[dict]:
@@ -133,12 +134,13 @@ def with_rooflines(rows: list[dict]) -> list[dict]:
 
 
 def print_tables(options: argparse.Namespace) -> None:
-    for kind, (_, _, table, _, _) in KINDS.items():
-        rows = with_rooflines(results.read(file_of(kind, options)))
-        if rows:
-            print(f"## {kind}, {options.optimizer}\n\n{table(rows)}\n")
-            if kind == "table" and any("hfta bf16" in row["ways"] for row in rows):
-                print(f"{report.bf16_table(rows)}\n")
+    for folder in [options.out] if options.out else sorted(FOLDER.iterdir()):
+        for kind, (_, _, table, _, _) in KINDS.items():
+            rows = with_rooflines(results.read(file_of(kind, options, folder.name)))
+            if rows:
+                print(f"## {rows[0]['machine']['processor']}: {kind}, {options.optimizer}\n\n{table(rows)}\n")
+                if kind == "table" and any("hfta bf16" in row["ways"] for row in rows):
+                    print(f"{report.bf16_table(rows)}\n")
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -158,7 +160,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--most-lanes", type=int, default=256, help="of --scaling (default 256)")
     parser.add_argument("--jax-python", default=os.environ.get("HFTA_JAX_PYTHON"), help="a Python that has jax, optax and torch (default: HFTA_JAX_PYTHON, or this one)")
     parser.add_argument("--force", action="store_true", help="record on a disturbed machine all the same, and mark the rows")
-    parser.add_argument("--out", type=Path, help="the file of results (default benchmarks/results/KIND_OPTIMIZER.json)")
+    parser.add_argument("--out", type=Path, help="the file of results (default benchmarks/results/PROCESSOR/KIND_OPTIMIZER.json)")
     options = parser.parse_args(arguments)
     if options.repeats < 9:
         parser.error(f"--repeats: expected at least 9, got {options.repeats}")
@@ -182,7 +184,7 @@ def main() -> None:
     run, _, table, chart, order = KINDS[kind]
     driver.wait_until_quiet(options.force)
     facts = machine_facts(options)
-    out, rows, refused = file_of(kind, options), [], []
+    out, rows, refused = file_of(kind, options, facts.get("gpu", facts["processor"])), [], []
     with tempfile.TemporaryDirectory() as cache:
         os.environ["HFTA_PLAN_CACHE"] = cache  # plans are searched as on a first run, and the user's are left alone
         for result in run(options, facts):  # a row is kept as soon as it is there: a later one may take long or fail

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -21,6 +22,11 @@ def commit(folder: Path) -> str:
 
     name = git("rev-parse", "--short=12", "HEAD")
     return name + "+" if name and git("status", "--porcelain", "--untracked-files=no") else name
+
+
+def folder_of(processor: str) -> str:
+    """The folder of a processor's results: its name in small letters, words joined by "-" (of "Intel(R) Xeon(R)": "intel-xeon")."""
+    return "-".join(re.findall("[a-z0-9]+", re.sub(r"\((r|tm)\)", "", processor.lower()))) or "unnamed"
 
 
 def stamped(row: dict, facts: dict, folder: Path) -> dict:

@@ -119,7 +119,7 @@ class FilesTest(unittest.TestCase):
         kind = (lambda options, facts: iter(rows), "costs", lambda rows: "", lambda rows, path: None, [])
         asked = bench.parse(["--binary", "arrays_way", "--costs", "--out", str(self.path), *arguments])
         with mock.patch.object(bench, "parse", return_value=asked), mock.patch.dict(bench.KINDS, costs=kind):
-            with mock.patch.object(driver, "wait_until_quiet"), mock.patch.object(bench, "machine_facts", return_value={}):
+            with mock.patch.object(driver, "wait_until_quiet"), mock.patch.object(bench, "machine_facts", return_value={"processor": "AMD EPYC"}):
                 bench.main()
 
     def test_disturbed_rows_are_refused_and_the_others_kept(self):
@@ -135,7 +135,7 @@ class FilesTest(unittest.TestCase):
         self.assertEqual(results.record(self.path, {"row": "a"}, []), [{"row": "a"}])
 
     def test_recorded_files_can_be_read(self):
-        for path in (ROOT / "benchmarks" / "results").glob("*.json"):
+        for path in (ROOT / "benchmarks" / "results").glob("*/*.json"):
             self.assertEqual(json.loads(path.read_text())["format"], results.FORMAT, path)
 
 
@@ -185,10 +185,13 @@ class OptionsTest(unittest.TestCase):
         with mock.patch("torch.cuda.is_available", return_value=False):
             self.assertIn("--device: expected a device that this torch has, got cuda", self.parse("--device", "cuda"))
 
-    def test_each_device_has_a_file_of_its_own(self):
+    def test_each_device_and_processor_has_a_file_of_its_own(self):
         with mock.patch("torch.cuda.is_available", return_value=True):
-            self.assertEqual(bench.file_of("table", self.parse("--device", "cuda:1", "--optimizer", "sgd")).name, "arrays_sgd_cuda1.json")
-        self.assertEqual(bench.file_of("scaling", self.parse()).name, "scaling_adam.json")
+            asked = self.parse("--device", "cuda:1", "--optimizer", "sgd")
+        self.assertEqual(bench.file_of("table", asked, "NVIDIA H200"), bench.FOLDER / "nvidia-h200" / "arrays_sgd_cuda1.json")
+        processor = "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz"
+        self.assertEqual(bench.file_of("scaling", self.parse(), processor), bench.FOLDER / "intel-xeon-platinum-8481c-cpu-2-70ghz" / "scaling_adam.json")
+        self.assertEqual(results.folder_of("(TM) ?"), "unnamed")
 
     def test_ways_are_asked_for_the_device_and_bf16(self):
         with mock.patch("torch.cuda.is_available", return_value=True):

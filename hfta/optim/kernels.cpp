@@ -309,7 +309,10 @@ HFTA_KERNEL(run_scale, scale_body, const double*)
 }  // namespace
 
 void sgd_rows(const Rows& rows, const LaneNumbers* numbers, bool nesterov) { run_sgd(rows, numbers, nesterov); }
-void adam_rows(const Rows& rows, const LaneNumbers* numbers) { run_adam(rows, numbers, rows.type == c10::ScalarType::Float && !rows.state[2] && has_wide_adam()); }
+void adam_rows(const Rows& rows, const LaneNumbers* numbers) {
+  const bool one_pass = rows.type == c10::ScalarType::Float && !rows.state[2] && has_wide_adam() && (rows.rounds_freely || wide_adam_is_libtorch_s());
+  run_adam(rows, numbers, one_pass);
+}
 void adadelta_rows(const Rows& rows, const LaneNumbers* numbers) { run_adadelta(rows, numbers); }
 void add_square_sums(const Rows& rows, double* sums) { run_square_sum(rows, sums); }
 void scale_rows(const Rows& rows, const double* factors) { run_scale(rows, factors); }

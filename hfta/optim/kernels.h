@@ -34,13 +34,14 @@ struct Rows {
   std::int64_t lanes = 0;
   std::int64_t size = 0;  ///< Elements of a row.
   c10::ScalarType type = c10::ScalarType::Float;
+  bool rounds_freely = false;  ///< A root may be another one within an ulp than LibTorch's, where that is faster.
 };
 
 /// The update kernels below take these types; others go through ATen operators.
 constexpr bool has_row_kernels(c10::ScalarType type) { return type == c10::ScalarType::Float || type == c10::ScalarType::Double; }
 
 /// One pass each, `numbers` one entry per lane. They round where LibTorch's operators round, so that the result is bit-equal to
-/// `torch::optim` on the same processor.
+/// `torch::optim` on the same processor, unless they may round freely.
 /// @{
 void sgd_rows(const Rows& rows, const LaneNumbers* numbers, bool nesterov);
 void adam_rows(const Rows& rows, const LaneNumbers* numbers);  ///< AMSGrad when there is a third state.

@@ -31,6 +31,14 @@ ParameterGroup without_decay();
 /// Hyper-parameters of all lanes at one time: `[group]`, then `[lane][hyper]` flat.
 using Hypers = std::vector<std::vector<double>>;
 
+/// How an update is made.
+struct UpdateOptions {
+  std::span<const double> scales{};  ///< Each lane's gradients are multiplied by its entry, if there are any.
+  const Hypers* hypers = nullptr;    ///< Of all lanes, where the present ones are not meant.
+  /// A root may be another one within an ulp than LibTorch's, where that is faster.
+  bool rounds_freely = false;
+};
+
 /// Ways to compute an update.
 enum class UpdateLowering {
   Rows,     ///< Our kernels: one pass over each lane's row. CPU, float and double; the others are updated as `Stacked`.
@@ -67,11 +75,9 @@ class Optimizer : public lanes::LaneFollower {
   /// Updates of the lane so far (a loaded state dict without step counts, SGD's, leaves it as it is).
   std::int64_t steps(std::int64_t lane) const;
 
-  /// Updates lanes `[first, first + width)` from gradients `[width, ...]`, one entry per parameter of the array (undefined: skipped),
-  /// each lane's multiplied by its entry of `scales`, if there are any. Only reads the gradients.
-  /// Lanes are independent: may run for disjoint lanes on several threads at once.
-  /// @param hypers of all lanes, where the present ones are not meant.
-  void update(std::int64_t first, std::int64_t width, std::span<const at::Tensor> gradients, std::span<const double> scales = {}, const Hypers* hypers = nullptr);
+  /// Updates lanes `[first, first + width)` from gradients `[width, ...]`, one entry per parameter of the array (undefined: skipped).
+  /// Only reads the gradients. Lanes are independent: may run for disjoint lanes on several threads at once.
+  void update(std::int64_t first, std::int64_t width, std::span<const at::Tensor> gradients, const UpdateOptions& options = {});
   /// Updates all lanes from the gradients on the array, stacked ones or the lanes' own; a lane without a gradient is skipped.
   void step();
   void zero_grad();

@@ -40,11 +40,9 @@ struct Optimizer::Pass {
   Optimizer& optimizer;
   State& state;
   std::int64_t first, width;
-  std::span<const double> scales;
-  const Hypers* hypers;  ///< The optimizer's own where null.
+  const UpdateOptions& options;
 
-  Pass(Optimizer& of, std::int64_t from, std::int64_t count, std::span<const double> factors, const Hypers* given)
-      : optimizer(of), state(*of.state_), first(from), width(count), scales(factors), hypers(given) {
+  Pass(Optimizer& of, std::int64_t from, std::int64_t count, const UpdateOptions& how) : optimizer(of), state(*of.state_), first(from), width(count), options(how) {
     const auto entries = state.groups.size() * static_cast<std::size_t>(width);
     auto& room = scratch();
     if (room.numbers.size() < entries) room.numbers.resize(entries), room.made.resize(entries);
@@ -72,11 +70,11 @@ struct Optimizer::Pass {
       const auto step = of.steps[static_cast<std::size_t>(lane)] + 1;
       const bool has_state = of.has_state[static_cast<std::size_t>(lane)] != 0;
       if (made[l] != 2 * step + has_state) {
-        const auto hyper = hypers ? state.of_lane((*hypers)[group], lane) : state.hyper(group, lane);
+        const auto hyper = options.hypers ? state.of_lane((*options.hypers)[group], lane) : state.hyper(group, lane);
         for (std::size_t h = 0; h < hyper.size(); ++h)
           HFTA_CHECK(!std::isnan(hyper[h]), state.title(), ": expected ", state.definition.hyper[h].name, " to be set for added lane ", lane, ", got none");
         result[l] = optimizer.numbers(hyper, step, has_state);
-        if (!scales.empty()) result[l].scale *= scales[static_cast<std::size_t>(at + l)];
+        if (!options.scales.empty()) result[l].scale *= options.scales[static_cast<std::size_t>(at + l)];
         made[l] = 2 * step + has_state;
       }
       keeps |= result[l].keeps;
@@ -109,6 +107,7 @@ struct Optimizer::Pass {
     if (rows.lanes == 0 || gradient.numel() == 0) return;
     rows.size = gradient.numel() / rows.lanes;
     rows.type = tensor.scalar_type();
+    rows.rounds_freely = options.rounds_freely;
     rows.parameter = row_pointer(tensor, lane);
     rows.parameter_stride = tensor.stride(0);
     rows.gradient = gradient.const_data_ptr();
@@ -160,12 +159,13 @@ StackedNumbers::StackedNumbers(const LaneNumbers* numbers, std::int64_t width, c
   begins = table.select(0, static_cast<std::int64_t>(kColumns.size()) + 1).view(shape).to(at::kBool);
 }
 
-void Optimizer::update(std::int64_t first, std::int64_t width, std::span<const at::Tensor> gradients, std::span<const double> scales, const Hypers* hypers) {
+void Optimizer::update(std::int64_t first, std::int64_t width, std::span<const at::Tensor> gradients, const UpdateOptions& options) {
   auto& s = *state_;
   HFTA_CHECK(first >= 0 && width >= 0 && first + width <= s.array.lanes(), s.title(), ": expected lanes within 0 to ", s.array.lanes() - 1, ", got ", width, " from ", first);
   HFTA_CHECK(gradients.size() == s.parameters.size(), s.title(), ": expected one gradient for each of ", s.parameters.size(), " parameters, got ", gradients.size());
-  HFTA_CHECK(scales.empty() || static_cast<std::int64_t>(scales.size()) == width, s.title(), ": expected one scale for each of ", width, " lanes, got ", scales.size());
-  const Pass pass(*this, first, width, scales, hypers);
+  HFTA_CHECK(options.scales.empty() || static_cast<std::int64_t>(options.scales.size()) == width, s.title(), ": expected one scale for each of ", width, " lanes, got ",
+             options.scales.size());
+  const Pass pass(*this, first, width, options);
   for (std::size_t p = 0; p < gradients.size(); ++p)
     if (gradients[p].defined()) pass.check(p, gradients[p], width);
   for (std::size_t p = 0; p < gradients.size(); ++p)
@@ -178,7 +178,8 @@ void Optimizer::step() {
   auto& s = *state_;
   s.array.stack_gradients();
   const auto lanes = s.array.lanes();
-  const Pass pass(*this, 0, lanes, {}, nullptr);
+  const UpdateOptions options;
+  const Pass pass(*this, 0, lanes, options);
   std::vector<bool> updated(static_cast<std::size_t>(lanes));
   const auto has_gradient = [&](std::size_t p, std::int64_t lane) { return s.array.lane_parameters(lane)[p].grad().defined(); };
   for (std::size_t p = 0; p < s.parameters.size(); ++p) {

@@ -154,8 +154,13 @@ bool roots_are_mkl_s() { return roots_are_mkl_s(1, 4, 1) && roots_are_mkl_s(std:
 }  // namespace
 
 bool has_wide_adam() {
-  static const bool has = at::get_cpu_capability() == "AVX512" && has_mkl_roots() && roots_are_mkl_s();
+  static const bool has = at::get_cpu_capability() == "AVX512";
   return has;
+}
+
+bool wide_adam_is_libtorch_s() {
+  static const bool is = has_wide_adam() && has_mkl_roots() && roots_are_mkl_s();
+  return is;
 }
 
 std::int64_t wide_adam_row(float* parameter, const float* gradient, float* first, float* second, std::int64_t size, const LaneNumbers& lane) {
@@ -169,6 +174,7 @@ std::int64_t wide_adam_row(float* parameter, const float* gradient, float* first
 
 namespace hfta::optim {
 bool has_wide_adam() { return false; }
+bool wide_adam_is_libtorch_s() { return false; }
 std::int64_t wide_adam_row(float*, const float*, float*, float*, std::int64_t, const LaneNumbers&) { return 0; }
 }  // namespace hfta::optim
 

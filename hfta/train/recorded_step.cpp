@@ -28,7 +28,7 @@ struct RecordedStep::State {
 
   void update(std::int64_t first, std::int64_t width, std::span<const at::Tensor> gradients, const optim::Hypers* hypers) const {
     if (!max_norm.empty()) optim::clip_gradients(gradients, std::vector<double>(max_norm.begin() + first, max_norm.begin() + first + width));
-    optimizer.update(first, width, gradients, {}, hypers);
+    optimizer.update(first, width, gradients, {.hypers = hypers, .rounds_freely = function.plan().measures_lowerings});
   }
 
   bool has_gradient(std::int64_t lane, std::size_t parameter) const { return array().lane_parameters(lane)[parameter].grad().defined(); }

@@ -222,6 +222,7 @@ TEST(OptimizerTest, NaNInOneLaneChangesNoBitOfAnother) {
 }
 
 TEST(OptimizerTest, ScalesMultiplyTheGradients) {
+  const std::vector<double> scales{0.25, 3};
   for (const auto lowering : optim::kUpdateLowerings) {
     auto scaled = odd_array(2, torch::kDouble), plain = odd_array(2, torch::kDouble);
     optim::Adam a(scaled, {.lr = 0.1, .weight_decay = 0.1}), b(plain, {.lr = 0.1, .weight_decay = 0.1});
@@ -229,7 +230,7 @@ TEST(OptimizerTest, ScalesMultiplyTheGradients) {
     torch::manual_seed(3);
     for (int step = 0; step < 3; ++step) {
       auto gradients = random_gradients(scaled);
-      a.update(0, 2, gradients, std::vector<double>{0.25, 3});
+      a.update(0, 2, gradients, {.scales = scales});
       for (auto& g : gradients)
         if (g.defined()) g.select(0, 0).mul_(0.25), g.select(0, 1).mul_(3);
       b.update(0, 2, gradients);

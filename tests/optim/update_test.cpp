@@ -185,6 +185,35 @@ TEST(UpdateNumbersTest, MomentsThatDecayToDenormalsKeepLibTorchsBits) {
   }
 }
 
+/// Numbers of all kinds: gradients that die, denormal ones, second moments from 2^-140 to beyond the largest float, NaN.
+TEST(UpdateNumbersTest, FreeRootsAreWithinAnUlp) {
+  auto exact = odd_array(kLanes), free = odd_array(kLanes);
+  const auto stacks = [](ArrayBase& array) {
+    std::vector<torch::Tensor> trained;
+    for (const auto& p : array.parameters())
+      if (p.trainable) trained.push_back(p.tensor.detach());
+    return trained;
+  };
+  const auto right = stacks(exact), got = stacks(free);
+  const optim::AdamOptions options{.lr = kRates, .eps = {1e-8, 1e-3, 1e-30, 0.1}, .weight_decay = kDecays};
+  optim::Adam a(exact, options), b(free, options);
+  torch::manual_seed(3);
+  const double scales[]{1, 1e-3, 1e-18, 1e-21, 1e18, 1e21, 0};
+  for (int step = 0; step < 200; ++step) {
+    auto gradients = random_gradients(exact);
+    for (auto& g : gradients)
+      if (step > 100 && g.defined()) g.mul_(scales[step % 7]);
+    if (step == 190)
+      for (auto& g : gradients)
+        if (g.defined()) g.select(0, 1).fill_(std::numeric_limits<float>::quiet_NaN());
+    for (std::size_t p = 0; p < right.size(); ++p) got[p].copy_(right[p]);
+    a.update(0, kLanes, gradients);
+    b.update(0, kLanes, gradients, {.rounds_freely = true});
+    for (std::size_t p = 0; p < right.size(); ++p) ASSERT_TRUE(torch::allclose(got[p], right[p], 3e-7, 5e-8, /*equal_nan=*/true)) << "step " << step << ", parameter " << p;
+  }
+  for (const auto& p : right) EXPECT_TRUE(p.select(0, 1).isnan().all().item<bool>() && p.select(0, 0).isfinite().all().item<bool>());
+}
+
 struct OneWeightImpl : torch::nn::Module {
   OneWeightImpl() { w = register_parameter("w", torch::ones({1}, torch::kDouble)); }
   torch::Tensor w;

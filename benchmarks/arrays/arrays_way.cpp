@@ -1,5 +1,5 @@
 // One way of training an array of models, driven over standard input and output by `bench.py`: each line in is a command, each line out
-// its answer as JSON. The process keeps the way ready, so that repeats of many ways can take turns.
+// its answer as JSON. The process keeps the way ready, so that repeats of many ways can take turns. Or, once, what the processor can do.
 
 #include <ATen/autocast_mode.h>
 
@@ -9,6 +9,7 @@
 
 #include "hfta/base/memory.h"
 #include "hfta/hfta.h"
+#include "multiply_adds.h"
 #include "way.h"
 
 namespace hfta::bench {
@@ -112,7 +113,11 @@ int main(int count, char** arguments) {
   hfta::base::keep_freed_memory();
   try {
     HFTA_CHECK(count == 2, "arrays_way: expected one argument, the request as JSON");
-    hfta::bench::serve(nlohmann::json::parse(arguments[1]));
+    const auto request = nlohmann::json::parse(arguments[1]);
+    if (request.contains("multiply_adds"))
+      std::cout << nlohmann::json{{"flops", hfta::bench::multiply_adds_per_second(request.at("multiply_adds"))}} << std::endl;
+    else
+      hfta::bench::serve(request);
     return 0;
   } catch (const std::exception& e) {
     std::cout << nlohmann::json{{"error", e.what()}} << std::endl;

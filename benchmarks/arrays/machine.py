@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import statistics
+import subprocess
 import time
 from pathlib import Path
 
@@ -53,11 +55,16 @@ def best_seconds(work, device: str = "cpu", repeats: int = 7) -> float:
 
 
 def peak_flops(device: str = "cpu", dtype: torch.dtype = torch.float32) -> float:
-    """Of large products on all cores."""
+    """Of LibTorch's large products on all cores."""
     torch.set_num_threads(cores())
     size = 1536 if device == "cpu" else 8192
     a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     return 2 * size**3 / best_seconds(lambda: a @ b, device)
+
+
+def multiply_adds_per_second(binary: str) -> float:
+    """Floating-point operations of all cores' vector units when nothing waits for memory. @param binary arrays_way."""
+    return json.loads(subprocess.check_output([binary, json.dumps({"multiply_adds": cores()})]))["flops"]
 
 
 def stream_bytes_per_second(working_set: int, device: str = "cpu") -> float:

@@ -12,7 +12,7 @@ constexpr std::int64_t kLeastMultiplications = 1 << 17;
 constexpr std::int64_t kMostParts = 1 << 22;
 
 SplitWay way_of(const Factor& left, const Factor& right, const ProductShape& shape) {
-  return split_way(left.of<float>(0), !left.per_lane(), right.of<float>(0), !right.per_lane(), shape);
+  return split_way(left.of<float>(0), left.is_one(), right.of<float>(0), right.is_one(), shape);
 }
 
 struct SplitProduct {
@@ -27,9 +27,9 @@ struct SplitProduct {
       auto* const parts = thread_room<std::uint16_t, Room::Parts>(kept_parts(way, shape));
       return split_kept(way, left.of<float>(lane), right.of<float>(lane), shape, parts) ? parts : nullptr;
     };
-    const bool once = !(way.keeps_left ? left : right).per_lane();
+    const bool once = (way.keeps_left ? left : right).is_one();
     const auto* const shared = once ? parts_of(0) : nullptr;
-    each_lane<float>(product, [&](std::int64_t lane, float* to) {
+    each_product<float>(product, [&](std::int64_t lane, float* to) {
       const auto of_left = left.of<float>(lane), of_right = right.of<float>(lane);
       const auto ends = product.ends_of<float>(lane);
       const auto* const parts = once ? shared : parts_of(lane);
@@ -42,9 +42,9 @@ struct SplitProduct {
 }  // namespace
 
 std::optional<LaneTensor> split_product(const LaneProduct& product) {
-  if (product.left.scalar_type() != at::kFloat || !has_split_products()) return std::nullopt;
+  if (product.products.size() != 1 || product.left.scalar_type() != at::kFloat || !has_split_products()) return std::nullopt;
   const auto shape = product_shape(product.left, product.right);
-  if (shape.rows * shape.inner * shape.columns < kLeastMultiplications || kept_parts(way_of({product.left}, {product.right}, shape), shape) > kMostParts) return std::nullopt;
+  if (shape.rows * shape.inner * shape.columns < kLeastMultiplications || kept_parts(way_of({product.left, product.products}, {product.right, product.products}, shape), shape) > kMostParts) return std::nullopt;
   return product.call("hfta::split_product");
 }
 

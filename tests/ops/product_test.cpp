@@ -52,6 +52,22 @@ TEST_P(ProductTest, BatchesOfMatricesEqualTheLanesAlone) {
   EXPECT_THAT(expect_lanes_equal_alone("aten::bmm", lanes(), {lane({2, 5, 7}), lane({2, 7, 3})}), IsSupersetOf({"batched", "looped"}));
 }
 
+/// Heads of attention: batches whose matrices lie between each other in memory.
+TEST_P(ProductTest, UnpackedBatchesEqualTheLanesAlone) {
+  const auto between = [&](LaneArgument argument, std::int64_t a, std::int64_t b) {
+    for (auto& value : argument.of_lane) value = value.toTensor().transpose(a, b);
+    return argument;
+  };
+  const auto apart = [&](at::IntArrayRef sizes) { return random_lanes(lanes(), sizes, type(), 0, std::get<3>(GetParam())); };
+  for (const auto& [n, k, m] : std::vector<std::array<std::int64_t, 3>>{{1, 1, 1}, {32, 16, 32}, {17, 5, 33}, {9, 130, 10}}) {
+    for (const auto& left : {apart({6, n, k}), between(apart({n, 6, k}), 0, 1), between(apart({6, k, n}), 1, 2), shared({6, n, k})})
+      for (const auto& right : {apart({6, k, m}), between(apart({6, m, k}), 1, 2)})
+        EXPECT_THAT(expect_lanes_equal_alone("aten::bmm", lanes(), {left, right}), Contains("unpacked")) << n << ' ' << k << ' ' << m;
+    EXPECT_THAT(expect_lanes_equal_alone("aten::bmm", lanes(), {apart({6, n, k}), shared({6, k, m})}), Contains("unpacked"));
+    EXPECT_THAT(expect_lanes_equal_alone("aten::baddbmm", lanes(), {apart({m}), apart({6, n, k}), apart({6, k, m}), same(1), same(1)}), Contains("unpacked"));
+  }
+}
+
 TEST_P(ProductTest, AddendsOfEveryShapeAreAdded) {
   for (const auto& sizes : std::vector<std::vector<std::int64_t>>{{3}, {1}, {5, 3}, {1, 3}, {5, 1}, {}}) {
     for (const auto& added : {shared(sizes), sizes.empty() ? shared(sizes) : lane(sizes)}) {

@@ -58,7 +58,8 @@ def test_what_changes_arrays_is_refused_inside_the_function_of_a_step(array, sgd
     array.keep([1])
 
 
-def test_a_lane_leaves_while_another_thread_trains(array, sgd):
+def test_a_lane_leaves_while_another_thread_trains(array):
+    sgd = hfta.optim.SGD(array, lr=0.1)  # one value for all: a step may come between the lane's coming and its leaving
     step, failures = array.record(sgd, mse, plan=WIDE), []
 
     def train():

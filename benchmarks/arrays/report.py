@@ -62,10 +62,10 @@ def state_bytes(row: Workload, optimizer: str) -> int:
 
 
 def roofline(row: Workload, optimizer: str, facts: dict, stream_gbytes: float, together: int = 1) -> dict:
-    """The least time of a step, which no program on this machine can beat: its arithmetic at the rate of large products or of the vector units alone, or its stream at
-    the rate measured for a working set of its size, whichever is longer, since they can overlap. Arithmetic is that of the products, and
-    of the update, whose every instruction takes the place of a product's multiply-add, or overlaps with products where a matrix unit
-    makes those. The stream is weights and optimizer state read and written once in a step (once in `together` steps, where a group's
+    """The least time of a step, which no program on this machine can beat: its arithmetic at the rate of large products or of the vector
+    units alone, or its stream at the rate measured for a working set of its size, whichever is longer, since they can overlap. Arithmetic
+    is that of the products, and of the update, whose every instruction takes the place of a product's multiply-add, or overlaps with
+    products where a matrix unit makes those. The stream is weights and optimizer state read and written once in a step (once in `together` steps, where a group's
     state stays in cache for so many). `facts`: the machine's `peak_gflops` and whether it has a `matrix_unit`."""
     peak_gflops, has_unit = facts["peak_gflops"], facts.get("matrix_unit", False)
     update_ms = 2 * UPDATE_INSTRUCTIONS[optimizer] * row.parameters() / peak_gflops / 1e6

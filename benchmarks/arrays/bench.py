@@ -83,6 +83,9 @@ def run_scaling(options: argparse.Namespace, facts: dict) -> Iterator[dict]:
         lanes = tuple(n for n in LANES if n <= options.most_lanes)
         result = driver.run_undisturbed(row, driver.scaling_requests(model, batch, lanes, options), options)
         result["row"] = f"{model} b{batch}"
+        most = Workload(model, batch, lanes[-1])
+        peak, stream = rates(most, options)
+        result["roofline"] = report.roofline(most, options.optimizer, facts | {"peak_gflops": peak}, stream)
         print(report.scaling_lines(result), flush=True)
         yield result
 

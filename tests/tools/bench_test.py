@@ -220,6 +220,16 @@ class TablesTest(unittest.TestCase):
         self.assertEqual(lines[0], "gru b32 adam: time a lane at 4 lanes is 2.00 of the least MISSED 1.25")
         self.assertEqual(lines[1], "  one lane is 2.00 times as fast as the plain model in libtorch   [1 thread]")
 
+    def test_the_last_over_the_least_is_judged_by_the_roofline_where_that_binds(self):
+        ways = {"libtorch": way([2.0] * 9, 1), "hfta x1": way([1.0] * 9, 1), "hfta x4": way([8.0] * 9, 4)}
+        given = {"row": "gru b32", "optimizer": "adam", "ways": ways, "failed": {}, "roofline": {"ms": 6.8}}
+        self.assertEqual(report.scaling_lines(given).splitlines()[0], "gru b32 adam: time a lane at 4 lanes is 2.00 of the least (for 1.25: beyond the roofline)")
+        self.assertTrue(report.scaling_table([given]).endswith("| 2.00 of 2.00 in reach |"))
+        given["roofline"]["ms"] = 5.1
+        self.assertTrue(report.scaling_table([given]).endswith("| **2.00 of 1.50 in reach** |"))
+        given["roofline"]["ms"] = 1
+        self.assertTrue(report.scaling_table([given]).endswith("| **2.00** |"))
+
     def test_one_lane_is_judged_by_the_faster_plain_model(self):
         ways = {"loop": way([0.9] * 9, 1), "libtorch": way([2.0] * 9, 1), "hfta x1": way([1.0] * 9, 1)}
         given = {"row": "gru b32", "optimizer": "adam", "ways": ways, "failed": {}}

@@ -12,7 +12,7 @@ FORMAT = 2
 
 
 def commit(folder: Path) -> str:
-    """The checkout's commit; "+" where files were changed since, empty outside a checkout."""
+    """The checkout's commit; "+" where files other than results were changed since, empty outside a checkout."""
 
     def git(*arguments: str) -> str:
         try:
@@ -21,7 +21,8 @@ def commit(folder: Path) -> str:
             return ""
 
     name = git("rev-parse", "--short=12", "HEAD")
-    return name + "+" if name and git("status", "--porcelain", "--untracked-files=no") else name
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ":(top)", ":(top,exclude)benchmarks/results")
+    return name + "+" if name and changed else name
 
 
 def folder_of(processor: str) -> str:

@@ -22,9 +22,8 @@ def wheel(tmp_path_factory):
         pytest.skip("needs: pip install scikit-build-core")
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "pip", "wheel", "--no-input", "--disable-pip-version-check", "--no-index", "--no-build-isolation", "--no-deps"]
-    done = subprocess.run(
-        [*command, "-C", "wheel.cmake=false", "-C", f"build-dir={folder}/build", "-w", folder, ROOT], check=False, capture_output=True, text=True
-    )
+    settings = ["--config-settings", "wheel.cmake=false", "--config-settings", f"build-dir={folder}/build"]  # "-C" is of pip 23.1
+    done = subprocess.run([*command, *settings, "-w", folder, ROOT], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     (path,) = folder.glob("hfta-*.whl")
     with zipfile.ZipFile(path) as archive:

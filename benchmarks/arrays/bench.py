@@ -21,7 +21,7 @@ import argparse
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -44,9 +44,9 @@ def is_chosen(name: str, options: argparse.Namespace) -> bool:
 
 
 def machine_facts(options: argparse.Namespace) -> dict:
-    facts = machine.describe(options.device) | {"products_gflops": machine.peak_flops(options.device) / 1e9, "peak_gflops": peak_gflops(options)}
-    text = f"{facts['processor']}, {facts['cores']} cores, {options.device}; products {facts['products_gflops']:.0f} GFLOP/s, at most {facts['peak_gflops']:.0f}"
-    print(text, flush=True)
+    products, peak = arithmetic_gflops(options)
+    facts = machine.describe(options.device) | {"products_gflops": products, "peak_gflops": peak}
+    print(f"{facts['processor']}, {facts['cores']} cores, {options.device}; products {products:.0f} GFLOP/s, at most {peak:.0f}", flush=True)
     return facts
 
 
@@ -54,38 +54,42 @@ def run_table(options: argparse.Namespace, facts: dict) -> Iterator[dict]:
     for row in ROWS:
         if not is_chosen(row.name, options):
             continue
-        before = rates(row, options)
-        result = driver.run_undisturbed(row, driver.requests(row, options), options)
-        peak, stream = (max(pair) for pair in zip(before, rates(row, options), strict=True))
-        facts["peak_gflops"] = max(facts["peak_gflops"], peak)
+        result, stream = with_rates(row, options, facts, lambda: driver.run_undisturbed(row, driver.requests(row, options), options))  # noqa: B023
         result |= report.rooflines(row, options.optimizer, facts, stream)
         print(report.row_lines(result), flush=True)
         yield result
 
 
-def peak_gflops(options: argparse.Namespace) -> float:
-    """Of LibTorch's products, or of the vector units alone where those do not reach what they can."""
-    flops = machine.peak_flops(options.device)
-    return (max(flops, machine.multiply_adds_per_second(options.binary)) if options.device == "cpu" else flops) / 1e9
+def with_rates(row: Workload, options: argparse.Namespace, facts: dict, run: Callable[[], dict]) -> tuple[dict, float]:
+    """The result, and the rate of the row's stream: rates are measured before and after, the better counts. `facts` learns a better arithmetic one."""
+    before = rates(row, options)
+    result = run()
+    peak, stream = (max(pair) for pair in zip(before, rates(row, options), strict=True))
+    facts["peak_gflops"] = max(facts["peak_gflops"], peak)
+    return result, stream
+
+
+def arithmetic_gflops(options: argparse.Namespace) -> tuple[float, float]:
+    """Of LibTorch's products; and the most: theirs, or of the vector units alone where those do not reach what they can."""
+    products = machine.peak_flops(options.device) / 1e9
+    return products, max(products, machine.multiply_adds_per_second(options.binary) / 1e9) if options.device == "cpu" else products
 
 
 def rates(row: Workload, options: argparse.Namespace) -> tuple[float, float]:
     """Of arithmetic, and of a stream over the row's weights and state, in thousands of millions a second."""
     stream = machine.stream_bytes_per_second(report.state_bytes(row, options.optimizer), options.device)
-    return peak_gflops(options), stream / 1e9
+    return arithmetic_gflops(options)[1], stream / 1e9
 
 
 def run_scaling(options: argparse.Namespace, facts: dict) -> Iterator[dict]:
     for model, batch in SCALED:
         if not is_chosen(model, options):
             continue
-        row = Workload(model, batch, 1)
         lanes = tuple(n for n in LANES if n <= options.most_lanes)
-        result = driver.run_undisturbed(row, driver.scaling_requests(model, batch, lanes, options), options)
-        result["row"] = f"{model} b{batch}"
-        most = Workload(model, batch, lanes[-1])
-        peak, stream = rates(most, options)
-        result["roofline"] = report.roofline(most, options.optimizer, facts | {"peak_gflops": peak}, stream)
+        one, most = Workload(model, batch, 1), Workload(model, batch, lanes[-1])
+        specs = driver.scaling_requests(model, batch, lanes, options)
+        result, stream = with_rates(most, options, facts, lambda: driver.run_undisturbed(one, specs, options))  # noqa: B023
+        result |= {"row": f"{model} b{batch}", "roofline": report.roofline(most, options.optimizer, facts, stream)}
         print(report.scaling_lines(result), flush=True)
         yield result
 
@@ -148,7 +152,7 @@ def print_tables(options: argparse.Namespace) -> None:
         for kind, (_, _, table, _, _) in KINDS.items():
             rows = with_rooflines(results.read(file_of(kind, options, folder.name)))
             if rows:
-                print(f"## {rows[0]['machine']['processor']}: {kind}, {options.optimizer}\n\n{table(rows)}\n")
+                print(f"## {machine.name_of(rows[0]['machine'])}: {kind}, {options.optimizer}\n\n{table(rows)}\n")
                 if kind == "table" and any("hfta bf16" in row["ways"] for row in rows):
                     print(f"{report.bf16_table(rows)}\n")
 
@@ -194,7 +198,7 @@ def main() -> None:
     run, _, table, chart, order = KINDS[kind]
     driver.wait_until_quiet(options.force)
     facts = machine_facts(options)
-    out, rows, refused = file_of(kind, options, facts.get("gpu", facts["processor"])), [], []
+    out, rows, refused = file_of(kind, options, machine.name_of(facts)), [], []
     with tempfile.TemporaryDirectory() as cache:
         os.environ["HFTA_PLAN_CACHE"] = cache  # plans are searched as on a first run, and the user's are left alone
         for result in run(options, facts):  # a row is kept as soon as it is there: a later one may take long or fail

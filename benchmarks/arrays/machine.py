@@ -27,6 +27,11 @@ def describe(device: str = "cpu") -> dict:
     return facts | ({"gpu": torch.cuda.get_device_name(device)} if device.startswith("cuda") else {})
 
 
+def name_of(facts: dict) -> str:
+    """Of what computes: the GPU, or the processor."""
+    return facts.get("gpu", facts["processor"])
+
+
 def cache_bytes(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> dict[str, int]:
     """Data caches by level ("L2") of a core, or that it has a part in."""
     sizes = {}

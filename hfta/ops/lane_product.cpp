@@ -24,10 +24,9 @@ std::optional<LaneProduct> lane_product(const LaneTensor& left, const LaneTensor
                                         const ProductActivation& activation, std::int64_t lanes) {
   if (addend && !(addend->beta.equal(1) && addend->alpha.equal(1))) return std::nullopt;
   const auto type = left.tensor.scalar_type();
-  const auto dim = left.lane_dim();
-  if ((dim != 2 && dim != 3) || right.lane_dim() != dim || !left.tensor.is_cpu() || (type != at::kFloat && type != at::kDouble)) return std::nullopt;
+  if (!left.tensor.is_cpu() || (type != at::kFloat && type != at::kDouble)) return std::nullopt;
   LaneProduct all{lanes_first_or_shared(left, lanes), lanes_first_or_shared(right, lanes), std::nullopt, std::nullopt, activation.relu, {lanes}};
-  if (dim == 3) all.products.push_back(all.left.size(-3));
+  if (left.lane_dim() == 3) all.products.push_back(all.left.size(-3));
   if (right.tensor.scalar_type() != type || !has_neighbours(all.left) || !has_neighbours(all.right)) return std::nullopt;
   if (addend) {
     all.bias = lanes_first_or_shared(addend->tensor, lanes);

@@ -27,7 +27,7 @@ struct LaneProduct {
   LaneTensor call(const char* name) const;
 };
 
-/// Nothing where the kernels do not take these arguments.
+/// Of arguments that `product` takes. Nothing where the kernels do not take them.
 std::optional<LaneProduct> lane_product(const LaneTensor& left, const LaneTensor& right, const std::optional<ProductAddend>& addend,
                                         const ProductActivation& activation, std::int64_t lanes);
 

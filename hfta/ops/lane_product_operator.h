@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "hfta/base/error.h"
@@ -17,7 +16,18 @@
 
 namespace hfta::ops {
 
-/// A factor of products that are numbered lane after lane: `[lanes, ..., rows, columns]`, of which what all lanes share lacks the first axis.
+/// Products that a lane has: one, or a batch. @param products `[lanes]` or `[lanes, b]`; they are numbered lane after lane.
+inline std::int64_t products_of_lane(at::IntArrayRef products) { return products.size() == 2 ? products[1] : 1; }
+
+/// Where a product's matrix begins in `[products, rows, columns]`, of which what all lanes share lacks the first axis.
+template <typename T>
+const T* matrix_data(const at::Tensor& tensor, at::IntArrayRef products, std::int64_t number) {
+  const auto batch = products_of_lane(products);
+  const auto* const lane = lane_data<T>(tensor, static_cast<std::int64_t>(products.size()) + 1, number / batch);
+  return batch == 1 ? lane : lane + number % batch * tensor.stride(-3);
+}
+
+/// A factor of products.
 struct Factor {
   const at::Tensor& tensor;
   at::IntArrayRef products;  ///< `[lanes]` or `[lanes, b]`.
@@ -25,16 +35,8 @@ struct Factor {
   /// One matrix for all products.
   bool is_one() const { return tensor.dim() == 2; }
   template <typename T>
-  Matrix<T> of(std::int64_t product) const {
-    const auto [lane, place] = lane_and_place(products, product);
-    const auto* const data = lane_data<T>(tensor, static_cast<std::int64_t>(products.size()) + 1, lane);
-    return {data + (products.size() == 2 ? place * tensor.stride(-3) : 0), tensor.stride(-2), tensor.stride(-1)};
-  }
-
-  /// A product's lane, and its place in the lane's batch.
-  static std::pair<std::int64_t, std::int64_t> lane_and_place(at::IntArrayRef products, std::int64_t product) {
-    if (products.size() == 1) return {product, 0};
-    return {product / products[1], product % products[1]};
+  Matrix<T> of(std::int64_t number) const {
+    return {matrix_data<T>(tensor, products, number), tensor.stride(-2), tensor.stride(-1)};
   }
 };
 
@@ -48,10 +50,9 @@ struct LaneProductRun {
 
   /// What a product's sums begin and end with.
   template <typename T>
-  Ends<T> ends_of(std::int64_t product) const {
-    const auto [lane, place] = Factor::lane_and_place(left.products, product);
-    const auto dim = static_cast<std::int64_t>(left.products.size()) + 1;
-    return {bias ? lane_data<T>(*bias, 1, lane) : nullptr, gate ? lane_data<T>(*gate, dim, lane) + place * shape.rows * shape.columns : nullptr, relu};
+  Ends<T> ends_of(std::int64_t number) const {
+    const auto lane = number / products_of_lane(left.products);
+    return {bias ? lane_data<T>(*bias, 1, lane) : nullptr, gate ? matrix_data<T>(*gate, left.products, number) : nullptr, relu};
   }
 };
 

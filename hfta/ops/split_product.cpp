@@ -44,7 +44,8 @@ struct SplitProduct {
 std::optional<LaneTensor> split_product(const LaneProduct& product) {
   if (product.products.size() != 1 || product.left.scalar_type() != at::kFloat || !has_split_products()) return std::nullopt;
   const auto shape = product_shape(product.left, product.right);
-  if (shape.rows * shape.inner * shape.columns < kLeastMultiplications || kept_parts(way_of({product.left, product.products}, {product.right, product.products}, shape), shape) > kMostParts) return std::nullopt;
+  if (shape.rows * shape.inner * shape.columns < kLeastMultiplications) return std::nullopt;
+  if (kept_parts(way_of({product.left, product.products}, {product.right, product.products}, shape), shape) > kMostParts) return std::nullopt;
   return product.call("hfta::split_product");
 }
 
